@@ -1,0 +1,1 @@
+"""Networks without their heads, one file each."""

@@ -1,0 +1,1 @@
+"""Metrics over predictions, one file each."""

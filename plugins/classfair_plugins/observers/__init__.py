@@ -1,0 +1,1 @@
+"""Observers of a run, one file each."""

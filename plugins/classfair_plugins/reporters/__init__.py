@@ -1,0 +1,1 @@
+"""Formats for tables, one file each."""
