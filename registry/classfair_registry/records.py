@@ -99,6 +99,9 @@ class CellInfo(Stored):
     """Of the data set's content."""
     weights: str | None = None
     """sha256 of the weights file, if one is loaded."""
+    code: dict[str, str] = {}
+    """As ``MethodInfo.code``, of the data set's and the backbone's plugin (``dataset``,
+    ``backbone``) where they are outside a release; part of the key."""
     seed: int
     track: Literal["default", "tuned"] = "default"
     ranking_run: bool = False
@@ -188,12 +191,25 @@ class Record(Stored):
         return digest({k: v for k, v in self.to_json().items() if k != "own_digest"})
 
 
+class Skipped(Stored):
+    """A cell of a matrix that cannot or shall not run."""
+
+    method: str
+    """Label of the method."""
+    recipe: str
+    seed: int
+    why: str
+    asked: bool = False
+    """Whether the matrix itself asks for it, rather than the method or the machine."""
+
+
 class MatrixInfo(Stored):
     """``matrices/NAME.json``: all cells that a matrix expects, written before any of them runs."""
 
     name: str
     caption: str = ""
     cells: list[CellInfo]
+    skipped: list[Skipped] = []
 
 
 def slug(text: str) -> str:
