@@ -141,7 +141,6 @@ class Recipe(Strict):
         batch_size: global, over all processes of a cell.
         epochs: passes over the training split.
         precision: of the backbone; heads and losses are always float32.
-        bn: ``local``, or ``sync`` over the processes of a cell.
         determinism: ``off``, ``seeded``, or ``strict`` (deterministic kernels on CUDA).
         threads: of a CPU cell; part of the key since sums depend on it.
         selection: ``last``, or the best pass on validation by a metric.
@@ -159,7 +158,6 @@ class Recipe(Strict):
     epochs: Count
     augmentation: Augmentation = Augmentation()
     precision: Literal["fp32", "bf16"] = "fp32"
-    bn: Literal["local", "sync"] = "local"
     determinism: Literal["off", "seeded", "strict"] = "seeded"
     threads: Count = 1
     selection: Literal["last", "best:overall", "best:mean_class", "best:worst"] = "last"

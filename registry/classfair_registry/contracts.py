@@ -174,6 +174,11 @@ class Optimizer(Protocol):
 
     parameters: Sequence[nn.Parameter]
 
+    @property
+    def learning_rate(self) -> float:
+        """The scheduled learning rate of the current step."""
+        ...
+
     def gradient(self, closure: Callable[[], Tensor]) -> Tensor:
         """Clear the gradients, run the closure (forward, [] loss), backpropagate and reduce.
 
