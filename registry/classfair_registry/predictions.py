@@ -105,10 +105,11 @@ class Predictions:
         return np.asarray(np.divide(sums, self.count, out=empty, where=self.count > 0))
 
     def third_mean(self, per_class: Floats, third: str) -> float:
-        """Return the mean of [K] values over a third's classes, weighted by their membership."""
-        weight = self.thirds[THIRDS.index(third)]
-        member = weight > 0
-        return float((weight[member] * per_class[member]).sum() / weight[member].sum())
+        """Return the mean of [K] values over a third's classes, weighted by their membership.
+
+        NaN for a third without classes, as the hard one of two classes is.
+        """
+        return weighted_mean(per_class, self.thirds[THIRDS.index(third)])
 
     def ranked_by(self, scores: Floats) -> Predictions:
         """Return the same predictions with classes ranked by ``scores`` [K], best first."""
@@ -182,26 +183,47 @@ _PER_CLASS = {
 }
 
 
-def membership(scores: npt.ArrayLike) -> Floats:
-    """Return the [3, K] share of each class in the easy, medium and hard third.
+def weighted_mean(values: Floats, weights: Floats) -> float:
+    """Return the mean of ``values`` [K] by ``weights`` [K]; what has no weight is not looked at."""
+    counted = weights > 0
+    if not counted.any():
+        return float("nan")
+    return float((weights[counted] * values[counted]).sum() / weights[counted].sum())
 
-    Classes are ranked by ``scores`` [K], best first, and cut like ``numpy.array_split(.., 3)`` (100
-    classes give 34, 33, 33). Tied classes share the places that they hold together, which is the
-    average over all orders of the tie. A class without a score (NaN) is in no third, and the cut is
-    made over the others.
+
+def membership(scores: npt.ArrayLike) -> Floats:
+    """Return the [..., 3, K] share of each class in the easy, medium and hard third.
+
+    Classes are ranked by ``scores`` [..., K], best first, and cut like ``numpy.array_split(.., 3)``
+    (100 classes give 34, 33, 33). Tied classes share the places that they hold together, which is
+    the average over all orders of the tie. A class without a score (NaN) is in no third, and the
+    cut is made over the others.
     """
     scores = np.asarray(scores, float)
-    ranked = np.flatnonzero(~np.isnan(scores))
-    shares = np.zeros((3, len(scores)))
-    _, group, size = np.unique(-scores[ranked], return_inverse=True, return_counts=True)
-    ends = np.cumsum(size)
-    cut_end = np.cumsum([len(part) for part in np.array_split(ranked, 3)])
-    cut_start = np.concatenate([[0], cut_end[:-1]])
-    low = np.maximum((ends - size)[None], cut_start[:, None])
-    high = np.minimum(ends[None], cut_end[:, None])
-    places = np.clip(high - low, 0, None) / size
-    shares[:, ranked] = places[:, group.ravel()]
+    classes = scores.shape[-1]
+    order = np.argsort(-scores, axis=-1, kind="stable")
+    ranked = np.take_along_axis(scores, order, -1)
+    place = np.broadcast_to(np.arange(classes), scores.shape)
+    first = np.ones(scores.shape, bool)
+    first[..., 1:] = ranked[..., 1:] != ranked[..., :-1]
+    last = np.ones(scores.shape, bool)
+    last[..., :-1] = first[..., 1:]
+    start = np.maximum.accumulate(np.where(first, place, 0), -1)
+    end = np.minimum.accumulate(np.where(last, place + 1, classes)[..., ::-1], -1)[..., ::-1]
+    cut = _cuts((~np.isnan(scores)).sum(-1))[..., None]
+    low = np.maximum(start[..., None, :], cut[..., :-1, :])
+    high = np.minimum(end[..., None, :], cut[..., 1:, :])
+    sorted_shares = np.clip(high - low, 0, None) / (end - start)[..., None, :]
+    shares = np.zeros(sorted_shares.shape)
+    np.put_along_axis(shares, order[..., None, :], sorted_shares, -1)
     return shares
+
+
+def _cuts(classes: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return the [..., 4] bounds of the thirds among so many classes."""
+    size = np.asarray(classes)[..., None]
+    sizes = size // 3 + (np.arange(3) < size % 3)
+    return np.concatenate([np.zeros_like(size), sizes.cumsum(-1)], -1)
 
 
 def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
