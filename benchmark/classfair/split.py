@@ -1,0 +1,149 @@
+"""Which images of a data set a cell trains on, and whether its labels are what they should be.
+
+Nothing here needs torch, so that ``plan`` and ``data check`` can use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from decimal import ROUND_HALF_UP, Decimal
+
+import numpy as np
+import numpy.typing as npt
+
+from classfair_registry.errors import DataBad, UsageError
+from classfair_registry.specs import DatasetSpec, Splits
+
+Indices = npt.NDArray[np.int64]
+
+
+def cut(
+    labels: Indices, num_classes: int, *, fraction: float, validation: float, seed: int
+) -> tuple[Indices, Indices]:
+    """Cut the training split of a data set, class by class.
+
+    The images of a class are put into an order that depends on (seed, class) alone, so a smaller
+    fraction is part of a larger one and no class moves another.
+
+    Args:
+        labels: [n] labels of the whole training split, 0 .. K-1.
+        num_classes: K.
+        fraction: share of each class's images that is used; see :func:`sizes`.
+        validation: share of each class's used images set aside.
+        seed: of the cut.
+
+    Returns:
+        The positions in ``labels`` to train on and those set aside, each ascending.
+
+    Raises:
+        UsageError: if a class would be left without training images.
+    """
+    train, validate = [], []
+    for label in range(num_classes):
+        members = _shuffled(np.flatnonzero(labels == label), seed, label)
+        kept, aside = sizes(len(members), fraction, validation)
+        if kept < 1:
+            raise UsageError(
+                f"class {label} has {len(members)} training images, of which fraction {fraction} "
+                f"and validation {validation} leave none; use a larger fraction or a smaller "
+                "validation"
+            )
+        train.append(members[:kept])
+        validate.append(members[kept : kept + aside])
+    return np.sort(np.concatenate(train)), np.sort(np.concatenate(validate))
+
+
+def sizes(images: int, fraction: float, validation: float) -> tuple[int, int]:
+    """Return how many of a class's images are trained on and how many are set aside.
+
+    Shares round half up, in decimals as they are written (0.285 of 100 is 29 though the float is
+    below), and no share above zero is less than one image: each class can be validated.
+    """
+    used = min(_share(images, fraction), images)
+    aside = _share(used, validation)
+    return used - aside, aside
+
+
+def check_labels(labels: Indices, num_classes: int, where: str, *, every: bool = True) -> None:
+    """Raise DataBad unless labels run from 0 to K-1 and, with ``every``, no class is absent.
+
+    A label outside its range ends a CUDA process with an assertion that names nothing, so this
+    comes before anything reaches a device.
+
+    Args:
+        labels: [n] labels of a split.
+        num_classes: K.
+        where: the place to name, such as ``digits, train``.
+        every: False for splits on which a class may be absent.
+    """
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DataBad(f"{where}: labels are {labels.dtype} {labels.shape}, not a list of integers")
+    if not labels.size:
+        raise DataBad(f"{where}: there are no labels")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= num_classes:
+        raise DataBad(
+            f"{where}: labels run from {low} to {high}, but {num_classes} classes are labelled "
+            f"0 to {num_classes - 1}{_base_hint(low, high, num_classes)}"
+        )
+    absent = np.flatnonzero(np.bincount(labels, minlength=num_classes) == 0)
+    if every and absent.size:
+        named = ", ".join(str(label) for label in absent[:10])
+        more = f" and {absent.size - 10} more" if absent.size > 10 else ""
+        raise DataBad(f"{where}: no image of class {named}{more}; labels run from {low} to {high}")
+
+
+def check_splits(spec: DatasetSpec, splits: Splits) -> None:
+    """Raise DataBad unless each split has the images and labels that the manifest says.
+
+    A swapped, foreign or incomplete split gives other numbers, which nobody could compare.
+    """
+    counts = {name: len(split.labels) for name, split in splits.by_name.items()}
+    expected = dict(spec.manifest.counts)
+    if counts != expected:
+        raise DataBad(
+            f"{spec.name}: found {_listed(counts)}; there must be {_listed(expected)} images; "
+            f"{_split_hint(counts, expected)}"
+        )
+    for name, split in splits.by_name.items():
+        where = f"{spec.name}, {name}"
+        check_labels(split.labels, len(spec.manifest.classes), where, every=name == "train")
+
+
+def _share(images: int, share: float) -> int:
+    """Return the rounded share of ``images``, at least one if the share is above zero."""
+    exact = Decimal(repr(float(share))) * images
+    return max(int(exact.to_integral_value(ROUND_HALF_UP)), 1 if share > 0 else 0)
+
+
+def _shuffled(members: Indices, seed: int, label: int) -> Indices:
+    """Return a class's positions in an order that no version of numpy changes.
+
+    Raw output of a bit generator is stable between releases; ``Generator.permutation`` is not.
+    """
+    name = hashlib.sha256(f"cut {seed} {label}".encode()).digest()
+    noise = np.random.PCG64(int.from_bytes(name[:16], "big")).random_raw(len(members))
+    return members[np.argsort(noise, kind="stable")]
+
+
+def _base_hint(low: int, high: int, num_classes: int) -> str:
+    if low == 1 and high == num_classes:
+        return "; they count from 1: subtract 1 where they are read"
+    if low == -1 and high <= num_classes - 2:
+        return "; 1 was subtracted from labels that counted from 0 already"
+    return ""
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def _split_hint(counts: Mapping[str, int], expected: Mapping[str, int]) -> str:
+    for one in expected:
+        for two in expected:
+            if one < two and (counts.get(one), counts.get(two)) == (expected[two], expected[one]):
+                return f"{one} and {two} seem to be swapped"
+    if sum(counts.values()) == sum(expected.values()):
+        return "these are the same images cut in another way, and results could not be compared"
+    return "files are missing, or this is another version of the data set"
