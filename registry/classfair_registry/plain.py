@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from classfair_registry.contracts import Batch, Phase, Setup
+from classfair_registry.contracts import Batch, Phase, Setup, World
 
 
 class BaseMethod(nn.Module):
@@ -96,3 +96,20 @@ def class_counts(labels: Tensor, num_classes: int) -> Tensor:
     """Return the [K] float32 numbers of samples of each class, without a device sync."""
     ones = torch.ones_like(labels, dtype=torch.float32)
     return class_sums(ones, labels, num_classes)
+
+
+def weighted_mean(values: Tensor, weights: Tensor, world: World) -> Tensor:
+    """Return this process's part of the weighted mean over the global batch.
+
+    Divided by the process's share, because gradients are averaged by share: so any number of
+    processes takes the step that one would take with the whole batch.
+
+    Args:
+        values: [B] of this process.
+        weights: [B] without gradient, not all zero over the processes.
+        world: the processes.
+
+    Returns:
+        [] sum(weights * values) / sum(weights); alone, exactly that.
+    """
+    return (weights * values).sum() / (world.all_reduce(weights.sum()) * world.share)
