@@ -25,7 +25,6 @@ import numpy as np
 import torch
 
 from classfair import checkpoint, machine
-from classfair.augment import padding
 from classfair.data import Opened, open_data
 from classfair.evaluate import predictions
 from classfair.recipe import Recipe
@@ -166,7 +165,6 @@ class Cell:
             self.recipe.data,
             Path(root) if root else None,
             self.device,
-            pad=padding(self.recipe.augmentation),
         )
         if data.fingerprint != self.info.fingerprint:
             raise DataBad(

@@ -102,7 +102,8 @@ class Sums:
             onehot @ features.square().sum(1),
             onehot @ logits.double().softmax(1),
         ]
-        self._total = [a + b for a, b in zip(self._total, new, strict=True)] or new
+        before = self._total or [torch.zeros_like(part) for part in new]
+        self._total = [a + b for a, b in zip(before, new, strict=True)]
 
     def moments(self) -> Moments:
         """Return the sums so far."""

@@ -7,6 +7,7 @@ process ends with the same bits.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import logging
@@ -142,15 +143,15 @@ class Trainer:
         return (sum(self.passes[: self.at.phase]) + self.at.passes + within) / total
 
     def _enter(self, phase: Phase, reader: Any) -> None:
-        self._outside("enter", phase.name)
         if phase.enter is not None:
-            phase.enter(reader)
+            with self._outside("enter", self.at.phase):
+                phase.enter(reader)
         self.at.entered = True
 
     def _begin_pass(self, phase: Phase, reader: Any, passes: int) -> Tensor:
-        self._outside("pass", phase.name, self.at.passes)
         if phase.each_pass is not None:
-            phase.each_pass(reader, self.at.passes, passes)
+            with self._outside("pass", self.at.phase, self.at.passes):
+                phase.each_pass(reader, self.at.passes, passes)
         shuffling = generator(self.setup.seed, "order", self.at.phase, self.at.passes)
         if phase.order is not None:
             order = phase.order(shuffling).cpu()
@@ -160,10 +161,14 @@ class Trainer:
             raise ClassfairError(f"phase {phase.name!r}: the order of a pass is empty")
         return order
 
-    def _outside(self, *names: object) -> None:
-        """Prepare for what a method does outside of steps."""
+    @contextlib.contextmanager
+    def _outside(self, *names: object) -> Iterator[None]:
+        """Run what a method does outside of steps: seeded, in eval mode, without gradient."""
         self.setup.world.outside()
         seed_torch(self.setup.seed, *names)
+        self.method.eval()
+        with torch.no_grad():
+            yield
 
     def _images(self, split: str) -> DeviceImages:
         return self.setup.opened.part(split).images
