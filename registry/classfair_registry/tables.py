@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column: its key in CSV, its heading, its unit and which direction is better."""
+    """A column.
+
+    Attributes:
+        key: its name in CSV.
+        title: its heading.
+        unit: of its numbers.
+        better: which direction is better.
+        text: whether it holds text instead of numbers.
+        only: empty, or the formats that have it: those for ``reading`` or those for ``data``.
+    """
 
     key: str
     title: str
     unit: str = ""
     better: str = "neither"
+    text: bool = False
+    only: Literal["", "reading", "data"] = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +45,13 @@ class Entry:
     n: int = 0
     text: str | None = None
     bold: bool = False
+
+    def rounded(self, digits: int = 2) -> tuple[str, str]:
+        """Return mean and standard deviation to so many decimals, empty where there is none."""
+        if self.text is not None or self.mean is None:
+            return self.text or "", ""
+        std = "" if self.std is None else f"{self.std:z.{digits}f}"
+        return f"{self.mean:z.{digits}f}", std
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,3 +73,13 @@ class Table:
     rows: tuple[Mapping[str, Entry], ...]
     caption: str = ""
     footnotes: tuple[str, ...] = ()
+
+    @property
+    def reading(self) -> tuple[Column, ...]:
+        """The columns that formats for reading have."""
+        return tuple(column for column in self.columns if column.only != "data")
+
+    @property
+    def data(self) -> tuple[Column, ...]:
+        """The columns that formats for data have."""
+        return tuple(column for column in self.columns if column.only != "reading")

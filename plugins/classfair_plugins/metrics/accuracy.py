@@ -57,7 +57,7 @@ def worst_crossfit(predictions: Predictions) -> float:
     The splits are seeded by the test labels, so they are the same for all models of a data set.
     Several worst classes count equally; a class with a single image is never looked at.
     """
-    seed = hashlib.sha256(predictions.label.tobytes()).hexdigest()
+    seed = hashlib.sha256(predictions.label.astype("<i8").tobytes()).hexdigest()
     first = halves(predictions.label, seed)
     chosen = half_accuracy(predictions.correct, predictions.label, first, predictions.num_classes)
     measured = chosen[:, ::-1]
