@@ -10,7 +10,7 @@ from torch import nn
 
 from classfair import recipe as recipes
 from classfair.classifier import Body, Classifier, CosineHead, Counter, LinearHead
-from classfair.data import Opened, Reader
+from classfair.data import Opened, Reader, Transform
 from classfair.optim import Optimizer
 from classfair.schedule import Clock
 from classfair.seeds import generator, seed_of
@@ -53,7 +53,7 @@ class Setup:
             labels=data.train.images.labels,
         )
 
-    def data(self, split: str, transform: str = "eval") -> Reader:
+    def data(self, split: str, transform: Transform = "eval") -> Reader:
         """Return a reader of a split that the method's spec names."""
         if split not in self._method.splits:
             raise UsageError(
@@ -62,7 +62,7 @@ class Setup:
             )
         return self.reader(split, transform)
 
-    def reader(self, split: str, transform: str = "eval") -> Reader:
+    def reader(self, split: str, transform: Transform = "eval") -> Reader:
         """Return a reader of any split that the data has, for the engine."""
         return Reader(
             self.opened.part(split).images,

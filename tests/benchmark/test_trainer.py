@@ -41,15 +41,13 @@ class TwoPhases(BaseMethod):
         def step(batch):
             self.seen.index_add_(0, batch.index, torch.rand(len(batch.index)))
             weight = 1 + self.seen[batch.index]
-            loss = optimizer.step(
-                lambda: (
-                    weight
-                    * nn.functional.cross_entropy(
-                        network(batch.views[-1]), batch.labels, reduction="none"
-                    )
-                ).mean()
-            )
-            return {"loss": loss}
+
+            def closure():
+                logits = network(batch.views[-1])
+                each = nn.functional.cross_entropy(logits, batch.labels, reduction="none")
+                return (weight * each).mean()
+
+            return {"loss": optimizer.step(closure)}
 
         return step
 
@@ -81,8 +79,7 @@ class TwoPhases(BaseMethod):
 
 
 def spec(method: type, **changes) -> MethodSpec:
-    values = dict(name="tried", title="Tried", summary="for a test", reference="none", cost=1.0)
-    return MethodSpec(**{**values, "make": method, **changes})
+    return MethodSpec("tried", "Tried", method, "for a test", "made here", 1.0, **changes)
 
 
 METHODS = [spec(Plain), spec(TwoPhases)]
@@ -241,7 +238,7 @@ def test_the_best_pass_on_validation_is_judged():
     )
     done = made.trainer(METHODS[0], chosen)
     done.run()
-    assert done.best.step in {s for s in range(1, done.at.step + 1)}
+    assert 0 < done.best.step <= done.at.step
     assert made.differences(dict(done.method.state_dict()), done.best.state) == []
 
 

@@ -70,8 +70,8 @@ def test_an_integer_stays_one(value: int) -> None:
 
 REFUSED = [
     ("a: 1\nb: 2\n  a: 3", "f.yaml:3:4: "),
-    ("a: 1\nb: 2\na: 3", "f.yaml:3:1: key 'a' was already given in line 1"),
-    ("a: {b: 1, b: 2}", "f.yaml:1:11: key 'b' was already given in line 1"),
+    ("a: 1\nb: 2\na: 3", "f.yaml:3:1: key 'a' was already given in f.yaml:1"),
+    ("a: {b: 1, b: 2}", "f.yaml:1:11: key 'b' was already given in f.yaml:1"),
     ("a: &x [1]\nb: *x", "f.yaml:1:4: anchors and aliases are not allowed"),
     ("b: *x", "f.yaml:1:4: anchors and aliases are not allowed"),
     ("a: !!python/object:os.system ls", "f.yaml:1:4: tags are not allowed"),
@@ -115,6 +115,26 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load(tmp_path / "big.yaml")
     with pytest.raises(UsageError, match=r"latin\.yaml:2: not UTF-8"):
         load(tmp_path / "latin.yaml")
+
+
+def test_an_update_merges_nested_mappings_and_keeps_both_places() -> None:
+    base = parse("a: {x: 1, y: [1, 2]}\nb: 1\n", "base.yaml")
+    over = parse("\na:\n  y: [3]\nc: 4\n", "over.yaml")
+    merged = base.updated(over)
+    assert merged.value == {"a": {"x": 1, "y": [3]}, "b": 1, "c": 4}
+    assert merged.where("a", "x") == "base.yaml:1: a.x"
+    assert merged.where("a", "y", 1) == "over.yaml:3: a.y[1]"
+    assert merged.where("b") == "base.yaml:2: b"
+    assert merged.where("c") == "over.yaml:4: c"
+    assert merged.where() == "over.yaml:2"
+    assert base.value == {"a": {"x": 1, "y": [1, 2]}, "b": 1}
+
+
+def test_a_part_keeps_the_lines_of_the_file() -> None:
+    part = parse("a:\n  - {x: 1}\n  - y:\n      z: 2\n", "f.yaml").part("a", 1)
+    assert part.value == {"y": {"z": 2}}
+    assert part.where("y", "z") == "f.yaml:4: y.z"
+    assert part.without("y").value == {}
 
 
 RECIPE = "name: r\ndata: {name: digits}\nbackbone: {name: resnet8}\nepochs: 2\n"
