@@ -112,7 +112,12 @@ def subtract_margin(logits: Tensor, labels: Tensor, margin: Tensor) -> Tensor:
 
 
 class LDAM(PlainLoss):
-    """A margin that grows as a class gets rarer, then class weights that do the same (DRW)."""
+    """Ask for a larger margin where a class is rarer, then weigh classes the same way (DRW).
+
+    L_i = CE(s (cos_i - D_y onehot_y), y) with D_k = max_m (n_min / n_k)^(1/4), on a cosine head;
+    from ``drw_start`` on a mean weighted by w_k ~ (1 - beta) / (1 - beta^n_k). On balanced data
+    every margin is max_m and every weight one: an additive-margin softmax, not cross entropy.
+    """
 
     margin: Tensor
     weight: Tensor
