@@ -42,24 +42,49 @@ class Document:
 
     Attributes:
         value: plain mappings, lists and scalars.
-        file: name of the file, for messages.
-        lines: 1-based line of each value; that of its key, where a mapping holds it.
+        lines: where each value stands, such as ``FILE:LINE``: that of its key in a mapping.
     """
 
     value: Any
-    file: str
-    lines: Mapping[Place, int]
+    lines: Mapping[Place, str]
+
+    def line(self, *place: str | int) -> str:
+        """Return ``FILE:LINE`` of a value, or of the nearest one that should hold it."""
+        known = (place[:n] for n in range(len(place), -1, -1) if place[:n] in self.lines)
+        return self.lines[next(known)]
 
     def where(self, *place: str | int) -> str:
-        """Return ``FILE:LINE: key.key[2]`` for a value, or the line of what should hold it."""
-        line = next(
-            self.lines[place[:n]] for n in range(len(place), -1, -1) if place[:n] in self.lines
-        )
-        return f"{self.file}:{line}" + (f": {dotted(place)}" if place else "")
+        """Return ``FILE:LINE: key.key[2]`` for a value."""
+        return f"{self.line(*place)}: {dotted(place)}" if place else self.line()
 
     def fail(self, message: str, *place: str | int) -> NoReturn:
         """Raise UsageError with a value's place before the message."""
         raise UsageError(f"{self.where(*place)}: {message}")
+
+    def part(self, *place: str | int) -> Document:
+        """Return a value inside this one as a document; its lines stay those of the file."""
+        value = self.value
+        for step in place:
+            value = value[step]
+        inside = {at[len(place) :]: line for at, line in self.lines.items() if _under(at, place)}
+        return Document(value, inside)
+
+    def without(self, key: str) -> Document:
+        """Return the same mapping without one of its keys."""
+        value = {name: item for name, item in self.value.items() if name != key}
+        return Document(value, {at: n for at, n in self.lines.items() if at[:1] != (key,)})
+
+    def updated(self, other: Document) -> Document:
+        """Return this mapping with another's values in their places, nested mappings merged."""
+        value, lines = dict(self.value), {**self.lines, (): other.line()}
+        for key, new in other.value.items():
+            part = other.part(key)
+            if isinstance(value.get(key), dict) and isinstance(new, dict):
+                part = self.part(key).updated(part)
+            value[key] = part.value
+            lines = {at: line for at, line in lines.items() if not _under(at, (key,))}
+            lines |= {(key, *at): line for at, line in part.lines.items()}
+        return Document(value, lines)
 
     def parse(self, model: type[M]) -> M:
         """Return the document as a model.
@@ -106,9 +131,9 @@ def parse(text: str, file: str) -> Document:
     except yaml.YAMLError as error:
         raise UsageError(f"{file}: {' '.join(str(error).split())}") from error
     if root is None:
-        return Document(None, file, {(): 1})
-    lines: dict[Place, int] = {(): root.start_mark.line + 1}
-    return Document(_value(root, (), lines, file), file, lines)
+        return Document(None, {(): f"{file}:1"})
+    lines: dict[Place, str] = {(): _line(file, root)}
+    return Document(_value(root, (), lines, file), lines)
 
 
 def scalar(text: str, where: str) -> Any:
@@ -122,11 +147,17 @@ def dotted(place: Place) -> str:
     return "".join(parts).removeprefix(".")
 
 
+def _under(place: Place, holder: Place) -> bool:
+    return place[: len(holder)] == holder
+
+
 def first_problem(
     model: type[pydantic.BaseModel], error: pydantic.ValidationError
 ) -> tuple[Place, str]:
     """Return the place and a plain message for the first thing that pydantic found wrong."""
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    # A typo in a key that is needed makes two errors, of which the unknown key says more.
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     place = first["loc"]
     if first["type"] == "extra_forbidden":
         return place, f"unknown key{near(str(place[-1]), _fields(model, place[:-1]))}"
@@ -161,21 +192,21 @@ def _check_events(text: str, file: str) -> None:
             _fail(event, file, f"nested more than {MAX_DEPTH} levels deep")
 
 
-def _value(node: yaml.Node, place: Place, lines: dict[Place, int], file: str) -> Any:
+def _value(node: yaml.Node, place: Place, lines: dict[Place, str], file: str) -> Any:
     """Return a node's plain value and note the lines of everything in it."""
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node, file)
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
-            lines[*place, number] = item.start_mark.line + 1
+            lines[*place, number] = _line(file, item)
         return [_value(item, (*place, n), lines, file) for n, item in enumerate(node.value)]
     values: dict[str, Any] = {}
     for key_node, item in node.value:
         key = _key(key_node, file)
         at = (*place, key)
         if key in values:
-            _fail(key_node, file, f"key {key!r} was already given in line {lines[at]}")
-        lines[at] = key_node.start_mark.line + 1
+            _fail(key_node, file, f"key {key!r} was already given in {lines[at]}")
+        lines[at] = _line(file, key_node)
         values[key] = _value(item, at, lines, file)
     return values
 
@@ -204,6 +235,10 @@ def _scalar(node: yaml.ScalarNode, file: str) -> Any:
     if _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
         _fail(node, file, f"{text} is not a finite number")
     return text
+
+
+def _line(file: str, node: yaml.Node) -> str:
+    return f"{file}:{node.start_mark.line + 1}"
 
 
 def _fail(at: yaml.Node | yaml.Event, file: str, message: str) -> NoReturn:

@@ -1,0 +1,52 @@
+"""Matrices over the toy plugin, for tests that train nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from classfair.changes import Changes
+from classfair.expand import expand
+from classfair.matrix import Expansion
+from classfair.yaml_strict import parse
+from classfair_registry.manager import Plugins
+
+TOY_PLUGIN = Path(__file__).with_name("toy_plugin.py")
+TOY_RECIPE = """\
+name: base
+data: {name: toy}
+backbone: {name: thin}
+batch_size: 100
+epochs: 4
+"""
+TOY_MATRIX = """\
+name: toys
+caption: Toys.
+recipes: [base.yaml]
+methods: [erm, {name: steep, slope: 2}]
+seeds: [0, 1]
+"""
+
+
+def toy_plugins(cache: Path, *, file: Path = TOY_PLUGIN) -> Plugins:
+    """Return plugins with the toy alone."""
+    plugins = Plugins(strict=True, cache=cache)
+    plugins.add_file(file)
+    return plugins
+
+
+def fingerprint(spec: Any, _data: Any, _root: Path | None) -> str:
+    """Stand in for the stamps: what the data set says when it is opened."""
+    return str(spec.open(None, None).fingerprint)
+
+
+def expanded(
+    folder: Path,
+    matrix: str = TOY_MATRIX,
+    recipe: str = TOY_RECIPE,
+    **changes: tuple[str, ...],
+) -> Expansion:
+    """Return the cells of a matrix written into ``folder``, changed as on the command line."""
+    (folder / "base.yaml").write_text(recipe)
+    document = parse(matrix, "m.yaml")
+    return expand(document, folder, toy_plugins(folder), fingerprint, Changes(**changes))
