@@ -244,7 +244,7 @@ def load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         ClassfairError: naming the file, if it cannot be read.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ClassfairError(f"{path}: cannot be read as arrays ({error})") from error
