@@ -1,0 +1,156 @@
+"""From runs to rows: which cells belong together, and mean and spread over their seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from classfair_leaderboard.load import Run, why_missing
+from classfair_registry.records import CellInfo
+from classfair_registry.tables import Entry
+
+BASELINE = "erm"
+"""The method that the others are compared with, and whose runs rank the classes."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Row:
+    """One method with one choice of settings in one recipe: all of its seeds.
+
+    Attributes:
+        cells: those expected, sorted by seed.
+        runs: those finished, sorted by seed.
+        missing: why each other cell is not there, by seed.
+    """
+
+    cells: tuple[CellInfo, ...]
+    runs: tuple[Run, ...]
+    missing: Mapping[int, str]
+
+    @property
+    def cell(self) -> CellInfo:
+        """The first cell, for everything but the seed."""
+        return self.cells[0]
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is ERM."""
+        return self.cell.method.name == BASELINE
+
+    def summary(self, values: Sequence[float | None]) -> Entry:
+        """Return mean and spread of one value a run; no mean while a run is missing."""
+        entry = summarise(values)
+        return entry if not self.missing else Entry(n=entry.n)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Group:
+    """What stands in one table: the rows of one recipe and track.
+
+    Attributes:
+        rows: ERM first, then in the order of the matrix.
+        ranking_runs: the finished dedicated ERM runs of the recipe.
+        ranking_cells: how many of them are expected.
+    """
+
+    rows: tuple[Row, ...]
+    ranking_runs: tuple[Run, ...]
+    ranking_cells: int
+
+    @property
+    def cell(self) -> CellInfo:
+        """Any cell, for what all of them share."""
+        return self.rows[0].cell
+
+    @property
+    def runs(self) -> list[Run]:
+        """The finished runs of all rows."""
+        return [run for row in self.rows for run in row.runs]
+
+    @property
+    def baseline(self) -> Row | None:
+        """The first row of ERM, if there is one."""
+        return next((row for row in self.rows if row.is_baseline), None)
+
+
+def summarise(values: Iterable[float | None]) -> Entry:
+    """Return mean and sample standard deviation (ddof = 1) of one value a seed.
+
+    One value has no deviation. Where one is not defined (None or NaN) there is no mean: that of the
+    others would be a mean over other seeds than in the row above.
+    """
+    values = list(values)
+    given = [value for value in values if value is not None and math.isfinite(value)]
+    n = len(given)
+    if not n or n < len(values):
+        return Entry(n=n)
+    mean = math.fsum(given) / n
+    if n == 1:
+        return Entry(mean, None, 1)
+    return Entry(mean, math.sqrt(math.fsum((v - mean) ** 2 for v in given) / (n - 1)), n)
+
+
+def group(results: Path, cells: Sequence[CellInfo], runs: Sequence[Run]) -> list[Group]:
+    """Return the groups of the expected cells, in their order.
+
+    Args:
+        results: the folder, to say why a cell is missing.
+        cells: those expected, in order; ranking runs among them stand in no row.
+        runs: all that were found; those of other cells are not looked at, ranking runs excepted.
+    """
+    by_key = {run.record.cell.key: run for run in runs}
+    tables: dict[tuple[str, str], dict[str, dict[int, CellInfo]]] = {}
+    for cell in cells:
+        if not cell.ranking_run:
+            rows = tables.setdefault((cell.recipe_key, cell.track), {})
+            rows.setdefault(variant(cell), {}).setdefault(cell.seed, cell)
+    return [
+        _group(recipe_key, [_row(results, row, by_key) for row in rows.values()], cells, runs)
+        for (recipe_key, _), rows in tables.items()
+    ]
+
+
+def variant(cell: CellInfo) -> str:
+    """Return what the cells of a row share within a recipe: method, revision, settings, code."""
+    method = cell.method
+    return json.dumps([method.name, method.revision, method.settings, method.code], sort_keys=True)
+
+
+def cost_ratio(row: Row, baseline: Row | None) -> float | None:
+    """Return the images that a row passed through networks, in those of ERM; None without ERM.
+
+    A backward pass counts twice as much as a forward one: (forward + 2 backward) / 3.
+    """
+    if baseline is None or not row.runs or not baseline.runs:
+        return None
+    of_erm = _mean_passes(baseline)
+    return _mean_passes(row) / of_erm if of_erm else None
+
+
+def _mean_passes(row: Row) -> float:
+    costs = [run.record.cost for run in row.runs]
+    return sum(cost.images_forward + 2 * cost.images_backward for cost in costs) / 3 / len(costs)
+
+
+def _row(results: Path, cells: Mapping[int, CellInfo], by_key: Mapping[str, Run]) -> Row:
+    ordered = [cell for _, cell in sorted(cells.items())]
+    runs = tuple(by_key[cell.key] for cell in ordered if cell.key in by_key)
+    missing = {c.seed: why_missing(results, c) for c in ordered if c.key not in by_key}
+    return Row(tuple(ordered), runs, missing)
+
+
+def _group(
+    recipe_key: str, rows: Sequence[Row], cells: Sequence[CellInfo], runs: Sequence[Run]
+) -> Group:
+    def ranks(cell: CellInfo) -> bool:
+        return cell.ranking_run and cell.recipe_key == recipe_key
+
+    done = tuple(run for run in runs if ranks(run.record.cell))
+    expected = {cell.key for cell in cells if ranks(cell)}
+    expected |= {run.record.cell.key for run in done}
+    # ERM's rows first; sorting keeps the order of the others.
+    ordered = tuple(sorted(rows, key=lambda row: not row.is_baseline))
+    return Group(ordered, done, len(expected))

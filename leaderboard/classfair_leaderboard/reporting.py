@@ -1,0 +1,151 @@
+"""From a results folder to leaderboards, in one call; and from leaderboards to files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from classfair_leaderboard import groups
+from classfair_leaderboard.aggregate import Group, group
+from classfair_leaderboard.groups import RANKINGS, RankingName, Reference
+from classfair_leaderboard.load import Run, load, load_matrices
+from classfair_leaderboard.ranking import FROZEN, Ranking, from_runs, load_frozen
+from classfair_leaderboard.table import TableMaker
+from classfair_registry.errors import ClassfairError, UsageError, near
+from classfair_registry.files import writing
+from classfair_registry.manager import Plugins
+from classfair_registry.records import CellInfo, MatrixInfo
+from classfair_registry.tables import Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Leaderboards.
+
+    Attributes:
+        tables: one a recipe and track.
+        complaints: a line about each file that was left out, and why.
+    """
+
+    tables: tuple[Table, ...]
+    complaints: tuple[str, ...]
+
+
+def report(
+    results: Path,
+    plugins: Plugins,
+    matrix: str | None = None,
+    ranking: str | None = None,
+    *,
+    metrics: Sequence[str] = (),
+    frozen: Path = FROZEN,
+) -> Report:
+    """Return the leaderboards of a results folder.
+
+    Args:
+        results: the folder.
+        plugins: for metrics, and to spell methods.
+        matrix: only the cells that this matrix expects; None takes all that is there.
+        ranking: one of :data:`~classfair_leaderboard.groups.RANKINGS`. None is ``reference`` where
+            the recipe has a frozen ranking or dedicated runs, else ``own``. Local ERM runs are no
+            default: then adding ERM would move the numbers of every other row.
+        metrics: names of further metrics to show, computed from predictions where the records do
+            not hold them.
+        frozen: the folder of the frozen rankings.
+
+    Raises:
+        UsageError: for an unknown matrix, ranking or metric, or if there is no such folder.
+        ClassfairError: if the matrix's file cannot be read.
+    """
+    if ranking is not None and ranking not in RANKINGS:
+        raise UsageError(f"no ranking {ranking!r}{near(ranking, RANKINGS)}")
+    for name in metrics:
+        plugins.card("metrics", name)
+    runs, complaints = load(results)
+    matrices, torn = load_matrices(results)
+    chosen = _choose(results, matrices, torn, matrix)
+    thawed, broken = load_frozen(frozen)
+    complaints += [*torn, *broken]
+    tables = []
+    for part in group(results, _expected(chosen, runs, every=matrix is None), runs):
+        reference = find_reference(part, thawed)
+        maker = TableMaker(part, plugins, _pick(ranking, reference), reference, metrics)
+        skipped = [note for info in chosen for note in info.skipped]
+        tables.append(maker.table(_captions(part, chosen), list(dict.fromkeys(skipped))))
+        complaints += maker.complaints
+    return Report(tuple(tables), tuple(dict.fromkeys(complaints)))
+
+
+def write(
+    told: Report, out: Path, plugins: Plugins, formats: Sequence[str] = ("markdown", "csv")
+) -> list[Path]:
+    """Write ``leaderboard.md``, ``leaderboard.csv`` and return the files.
+
+    All formats are rendered before the first file is touched, and each file is replaced whole.
+
+    Args:
+        told: what to write.
+        out: the folder; it is made if need be.
+        plugins: with the reporters.
+        formats: names of reporters.
+
+    Raises:
+        UsageError: for an unknown format or a folder that cannot be written to.
+    """
+    specs = [plugins.get("reporters", name) for name in formats]
+    texts = {f"leaderboard{spec.suffix}": spec.render(told.tables) for spec in specs}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            with writing(out / name) as file:
+                file.write(text.encode())
+    except OSError as error:
+        raise UsageError(f"{out}: cannot write there ({error.strerror})") from error
+    return [out / name for name in texts]
+
+
+def find_reference(part: Group, frozen: Mapping[str, Ranking]) -> Reference | None:
+    """Return by which runs a recipe's classes are ranked: frozen, dedicated, local, or none."""
+    key = part.cell.recipe_key
+    if key in frozen:
+        return groups.fixed("frozen", frozen[key])
+    if part.ranking_runs:
+        return groups.fixed("dedicated", from_runs(part.ranking_runs))
+    return groups.local(part.baseline.runs) if part.baseline else None
+
+
+def _pick(asked: str | None, reference: Reference | None) -> RankingName:
+    if asked is not None:
+        return cast("RankingName", asked)
+    return "reference" if reference and reference.kind != "local" else "own"
+
+
+def _choose(
+    results: Path, matrices: Mapping[str, MatrixInfo], torn: Iterable[str], name: str | None
+) -> list[MatrixInfo]:
+    if name is None:
+        return list(matrices.values())
+    if name in matrices:
+        return [matrices[name]]
+    path = results / "matrices" / f"{name}.json"
+    for complaint in torn:
+        if complaint.startswith(f"{path}:"):
+            raise ClassfairError(complaint)
+    raise UsageError(f"{results}: no matrix {name!r}{near(name, matrices)}")
+
+
+def _expected(chosen: Sequence[MatrixInfo], runs: Sequence[Run], *, every: bool) -> list[CellInfo]:
+    """Return the cells that the matrices expect, and what else is there if all are wanted."""
+    cells = [cell for info in chosen for cell in info.cells]
+    known = {cell.key for cell in cells}
+    others = [run.record.cell for run in runs if every and run.record.cell.key not in known]
+    return cells + sorted(others, key=lambda cell: (cell.recipe_name, cell.folder))
+
+
+def _captions(part: Group, chosen: Sequence[MatrixInfo]) -> str:
+    """Return what the matrices whose cells stand in a table say of themselves."""
+    keys = {cell.key for row in part.rows for cell in row.cells}
+    captions = (m.caption for m in chosen if any(cell.key in keys for cell in m.cells))
+    return " ".join(dict.fromkeys(text for text in captions if text))

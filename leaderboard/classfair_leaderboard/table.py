@@ -1,0 +1,209 @@
+"""From a group of rows to one table as plain values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from classfair_leaderboard import groups, notes
+from classfair_leaderboard.aggregate import Group, Row, cost_ratio, summarise
+from classfair_leaderboard.groups import GROUPS, RankingName, Reference, Splits
+from classfair_leaderboard.load import Run
+from classfair_registry.errors import ClassfairError
+from classfair_registry.manager import Plugins
+from classfair_registry.predictions import Predictions
+from classfair_registry.records import Skipped
+from classfair_registry.specs import MetricSpec
+from classfair_registry.tables import Column, Entry, Table
+
+HEADLINES = ("overall", "mean_class")
+Values = Mapping[str, float | None]
+
+_FIRST = (
+    Column("method", "method", text=True),
+    Column("name", "name", text=True, only="data"),
+    Column("revision", "revision", text=True, only="data"),
+    Column("settings", "settings", text=True, only="data"),
+    Column("recipe", "recipe", text=True, only="data"),
+    Column("recipe_key", "recipe key", text=True, only="data"),
+    Column("track", "track", text=True, only="data"),
+    Column("protocol", "protocol", text=True, only="data"),
+    Column("ranking", "ranking", text=True, only="data"),
+    Column("ranking_hash", "ranking hash", text=True, only="data"),
+)
+_LAST = (
+    Column("seeds", "n", text=True, only="reading"),
+    Column("n", "n", text=True, only="data"),
+    Column("expected", "expected", text=True, only="data"),
+    Column("cost", "cost", "", "lower"),
+)
+
+
+class TableMaker:
+    """Makes the table of one group.
+
+    Args:
+        group: the rows.
+        plugins: for metrics, and to spell methods.
+        ranking: by which classes are ranked.
+        reference: by which runs, for the reference rankings; None if there are none.
+        extra: names of further metrics to show.
+
+    Attributes:
+        complaints: about runs whose predictions were needed and could not be used.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        plugins: Plugins,
+        ranking: RankingName,
+        reference: Reference | None,
+        extra: Sequence[str] = (),
+    ) -> None:
+        self.group, self._plugins = group, plugins
+        self._ranking, self._reference = ranking, reference
+        self._extra = tuple(extra)
+        self._splits = Splits(group.cell.fingerprint)
+        self._cards = {card.name: card.values for card in plugins.cards("metrics")}
+        self.complaints: list[str] = []
+
+    def table(self, caption: str = "", skipped: Sequence[Skipped] = ()) -> Table:
+        """Return the table.
+
+        Args:
+            caption: what the matrix says of itself.
+            skipped: what the matrices leave out.
+        """
+        cell, rows = self.group.cell, self.group.rows
+        tuned = cell.track == "tuned"
+        reference = self._reference if self._ranking.startswith("reference") else None
+        names = [notes.row_name(row, self._plugins) for row in rows]
+        columns = self._columns()
+        return Table(
+            name=f"{cell.recipe_name}--{cell.recipe_key[:8]}{'--tuned' if tuned else ''}",
+            title=f"{cell.recipe_name}{' (tuned)' if tuned else ''}",
+            columns=columns,
+            rows=tuple(
+                self._row(name, row, columns) for name, row in zip(names, rows, strict=True)
+            ),
+            caption=notes.caption(self.group, self._ranking, reference, caption),
+            footnotes=notes.footnotes(self.group, names, reference, skipped, self._plugins),
+        )
+
+    # -- columns -------------------------------------------------------------------------------
+
+    def _columns(self) -> tuple[Column, ...]:
+        headline = self._headline()
+        shown = dict.fromkeys((headline, *GROUPS, "worst", *self._extra))
+        hidden = sorted({*HEADLINES, *self._stored()} - set(shown))
+        return (
+            *_FIRST,
+            *(self._column(name) for name in shown),
+            *(self._column(name, hidden=True) for name in hidden),
+            *_LAST,
+        )
+
+    def _headline(self) -> str:
+        """Return the metric that the literature of the data set reports."""
+        told = [run.record.dataset.get("headline") for run in self.group.runs[:1]]
+        name = self.group.cell.recipe.get("data", {}).get("name", "")
+        if not told and (card := notes.find_card(self._plugins, "datasets", name)):
+            told = [card.values["manifest"]["headline"]]
+        return told[0] if told and told[0] in HEADLINES else HEADLINES[0]
+
+    def _stored(self) -> set[str]:
+        """Return the metrics in the records that mean the same under the chosen ranking."""
+        found = {name for run in self.group.runs for name in run.record.metrics}
+        return {name for name in found & set(self._cards) if not self._reranked(name)}
+
+    def _reranked(self, name: str) -> bool:
+        """Whether a metric differs from the recorded one, which is ranked by the model itself."""
+        ranked = self._cards.get(name, {}).get("ranked", False)
+        return bool(ranked) and self._ranking != "own"
+
+    def _column(self, name: str, *, hidden: bool = False) -> Column:
+        card = self._cards.get(name, {})
+        return Column(
+            key=name,
+            title=card.get("title", name),
+            unit=card.get("unit", ""),
+            better=card.get("better", "neither"),
+            only="data" if hidden else "",
+        )
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _row(self, name: str, row: Row, columns: Sequence[Column]) -> dict[str, Entry]:
+        keys = [c.key for c in columns if not c.text and c.key != "cost"]
+        values = [self._values(run, keys) for run in row.runs]
+        entries = {key: row.summary([value[key] for value in values]) for key in keys}
+        texts = {**self._identity(row), **_count(row), "method": name}
+        ratio = None if row.missing else cost_ratio(row, self.group.baseline)
+        cost = summarise([] if ratio is None else [ratio])
+        return {key: Entry(text=text) for key, text in texts.items()} | entries | {"cost": cost}
+
+    def _identity(self, row: Row) -> dict[str, str]:
+        cell = row.cell
+        reference = self._reference if self._ranking.startswith("reference") else None
+        return {
+            "name": cell.method.name,
+            "revision": str(cell.method.revision),
+            "settings": json.dumps(cell.method.settings, sort_keys=True),
+            "recipe": cell.recipe_name,
+            "recipe_key": cell.recipe_key,
+            "track": cell.track,
+            "protocol": str(cell.protocol),
+            "ranking": self._ranking,
+            "ranking_hash": reference.hash if reference else "",
+        }
+
+    # -- values --------------------------------------------------------------------------------
+
+    def _values(self, run: Run, keys: Sequence[str]) -> Values:
+        """Return one run's values; None where one is not defined or cannot be had."""
+        stored = run.record.metrics
+        known = {key: stored[key] for key in keys if key in stored and not self._reranked(key)}
+        values: dict[str, float | None] = dict.fromkeys(keys) | known
+        try:
+            values |= zip(GROUPS, self._measured(run), strict=True)
+            wanted = [key for key in keys if key not in known and key not in GROUPS]
+            values |= self._computed(run, [key for key in wanted if key in self._cards])
+        except ClassfairError as error:
+            place = "" if str(error).startswith(str(run.folder)) else f"{run.folder}: "
+            self.complaints.append(f"{place}{error}")
+        return values
+
+    def _measured(self, run: Run) -> tuple[float, float, float, float]:
+        return groups.measure(run, self._ranking, self._reference, self._splits)
+
+    def _computed(self, run: Run, names: Sequence[str]) -> dict[str, float]:
+        """Compute metrics that the record does not hold, from its predictions."""
+        specs = [self._plugins.get("metrics", name) for name in names]
+        parts: dict[bool, list[Predictions]] = {}
+        if any(not spec.ranked for spec in specs):
+            parts[False] = [run.predictions()]
+        if any(spec.ranked for spec in specs):
+            parts[True] = groups.views(run, self._ranking, self._reference, self._splits)
+        return {spec.name: _compute(spec, parts[spec.ranked]) for spec in specs}
+
+
+def _compute(spec: MetricSpec, parts: Sequence[Predictions]) -> float:
+    """Return the mean of a metric over views; NaN without any, or if it is one a class.
+
+    Raises:
+        ClassfairError: naming the metric, if it fails.
+    """
+    try:
+        values = [np.asarray(spec.compute(part), float) for part in parts]
+    except Exception as error:
+        raise ClassfairError(f"metric {spec.name}: {type(error).__name__}: {error}") from error
+    return float(np.mean(values)) if values and values[0].ndim == 0 else np.nan
+
+
+def _count(row: Row) -> dict[str, str]:
+    n, expected = len(row.runs), len(row.cells)
+    shown = str(n) if n == expected else f"{n}/{expected}"
+    return {"seeds": shown, "n": str(n), "expected": str(expected)}
