@@ -246,7 +246,7 @@ class Cell:
             files.append("model.pt")
         metrics = measure(self.plugins, judged)
         record = Record(
-            cell=self.info,
+            cell=self._info_with_reduction(),
             dataset=_describe_data(self.plugins, self.recipe, data),
             metrics=metrics,
             class_accuracy=[None if np.isnan(a) else float(a) for a in judged.class_accuracy],
@@ -266,6 +266,14 @@ class Cell:
         record.sealed().save(self.folder / "record.json")
         for name in ("checkpoint.pt", "progress.json", "failure.json"):
             (self.folder / name).unlink(missing_ok=True)
+
+    def _info_with_reduction(self) -> CellInfo:
+        """Return what the cell is, and which method it is equal to on this task."""
+        spec, method = self.plugins.get("methods", self.info.method.name), self.info.method
+        other = spec.reduces_to(self.trainer.setup.task, method.settings)
+        return self.info.model_copy(
+            update={"method": method.model_copy(update={"reduces_to": other})}
+        )
 
     def _selection(self) -> dict[str, Any]:
         best = self.trainer.best

@@ -12,6 +12,7 @@ cache for external ones, each valid only for the exact source that it was made f
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib
 import importlib.metadata
@@ -312,7 +313,8 @@ def discover(files: Sequence[Path] = (), *, strict: bool = False) -> Plugins:
     plugins.add_built_in()
     plugins.add_entry_points()
     local = Path(LOCAL_FILE)
-    for path in [*([local] if local.is_file() else []), *files]:
+    wanted = [*([local] if local.is_file() else []), *files]
+    for path in {path.resolve(): path for path in wanted}.values():
         plugins.add_file(path)
     return plugins
 
@@ -332,6 +334,8 @@ def card_values(kind: str, spec: Any) -> dict[str, Any]:
         elif not callable(value):
             values[field.name] = value
     maker = next((getattr(spec, n) for n in ("make", "open", "compute") if hasattr(spec, n)), None)
+    if isinstance(maker, functools.partial):
+        maker = maker.func
     values["doc"] = (inspect.getdoc(maker) if maker else "") or values.get("doc", "")
     values["summary"] = spec.summary
     plain: dict[str, Any] = json.loads(json.dumps(values))
