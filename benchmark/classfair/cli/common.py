@@ -1,0 +1,125 @@
+"""What the verbs share: options, plugins, and how things are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from classfair_registry.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from classfair_registry.manager import Plugins
+
+PluginFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE", help="A plugin of one file; may be repeated."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ResultsFolder = Annotated[
+    Path,
+    typer.Option("--results", metavar="DIR", envvar="CLASSFAIR_RESULTS", help="Where records are."),
+]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", envvar="CLASSFAIR_DATA", help="Where data sets are."),
+]
+MatrixName = Annotated[
+    str, typer.Argument(metavar="NAME|FILE", help="An experiment, or a matrix ending in .yaml.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a recipe key (epochs=2, optimizer.lr=0.05) or a setting (mr2.c_bar=1).",
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="KEY=A,B", help="Only these: method=, recipe= or seed=."),
+]
+Add = Annotated[
+    list[str] | None,
+    typer.Option("--add", metavar="method=NAME", help="One method more, with its defaults."),
+]
+MatrixOption = Annotated[
+    str | None,
+    typer.Option("--experiment", metavar="NAME", help="Only this matrix of the results."),
+]
+RESULTS = Path("results")
+
+
+def remember_plugins(context: typer.Context, files: Sequence[Path] | None) -> None:
+    """Keep the files of ``--plugin`` before the verb for the verb."""
+    context.obj = list(files or ())
+
+
+def find_plugins(context: typer.Context, files: Sequence[Path] | None = None) -> Plugins:
+    """Return all plugins, those of ``--plugin`` before and after the verb included.
+
+    Those that failed to load are named on standard error, since whoever misses a method should not
+    have to look for the reason.
+    """
+    from classfair_registry.manager import discover
+
+    both = dict.fromkeys([*context.find_root().obj, *(files or ())])
+    plugins = discover(list(both))
+    for broken in plugins.broken:
+        note(f"plugin {broken.name} ({broken.distribution}) was put aside: {broken.error}")
+    return plugins
+
+
+def checked_folder(path: Path | None, option: str) -> Path | None:
+    """Return a folder that must exist if it is given.
+
+    Raises:
+        UsageError: if it is not a folder.
+    """
+    if path is not None and not path.is_dir():
+        raise UsageError(f"{option} {path}: no such folder")
+    return path
+
+
+def note(text: str) -> None:
+    """Print a line on standard error."""
+    print(text, file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """Print JSON on standard output; NaN is an error."""
+    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def console() -> Console:
+    """Return a console on standard output that guesses no markup and obeys ``NO_COLOR``."""
+    from rich.console import Console
+
+    plain = bool(os.environ.get("NO_COLOR")) or not sys.stdout.isatty()
+    return Console(highlight=False, markup=False, no_color=plain)
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table: wrapped to the width of a terminal, else one line a row."""
+    texts = [["" if value is None else str(value) for value in row] for row in rows]
+    if not sys.stdout.isatty():
+        from tabulate import tabulate
+
+        print(tabulate(texts, list(headings), tablefmt="plain", disable_numparse=True))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in texts:
+        table.add_row(*(Text(value) for value in row))
+    console().print(table)
