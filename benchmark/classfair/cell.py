@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo  # The first optimiser imports it, which takes a second: the parent did it once
 
 from classfair import checkpoint, machine
 from classfair.data import Opened, open_data
