@@ -85,11 +85,11 @@ class Expansion:
 
     @property
     def info(self) -> MatrixInfo:
-        """What ``matrices/NAME.json`` holds."""
+        """What ``matrices/NAME.json`` holds: the cells that were asked for, and no others."""
         return MatrixInfo(
             name=self.name,
             caption=self.caption,
-            cells=list(self.cells),
+            cells=[cell for cell in self.cells if cell.key in self.chosen],
             skipped=list(self.skipped),
         )
 
