@@ -16,6 +16,7 @@ Neither data nor accelerator is touched. As JSON (:meth:`Plan.to_json`)::
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -164,8 +165,8 @@ def train_images(cell: CellInfo, plugins: Plugins) -> int:
 
 def steps_of_pass(images: int, batch_size: int) -> int:
     """Return the steps of one pass: the last batch is kept, one of a single image is merged."""
-    full, rest = divmod(images, batch_size)
-    return full + (1 if rest > 1 or not full else 0)
+    alone = images > 1 and (images - 1) % batch_size == 0
+    return math.ceil(images / batch_size) - alone
 
 
 def _nearest(cell: CellInfo, results: Results) -> str:
