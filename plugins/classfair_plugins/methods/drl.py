@@ -45,6 +45,7 @@ Traps:
       *not* ERM there.
     - R_k has a floor at the logarithm of the number of samples of the class in the batch.
     - Blocks of four fill a batch with a quarter as many classes.
+    - Under AdamW the radii fall by about ``eps_lr`` a step, however small their gradient.
     - A fixed encoder leaves the second phase nothing to train, so there is no form for probes.
 """
 
