@@ -21,14 +21,14 @@ a sample without any costs log 1 = 0, and the mean is over the batch. Statistics
 the batch before the margins are read, a class's first values are taken as they are, and no gradient
 flows through statistics, margins or s_bar.
 
-From the official code, by name. ``preset`` chooses a whole set of rules, :data:`PRESETS`; a setting
-that is null follows it, one that is given overrides it. official-head is the CIFAR code as
-released, official-2025-05 the earlier version left compiled beside it: weaker exponents, another
-scale, averages over classes, moving averages that start anew at each pass with unseen classes as
-zeros. The ImageNet code differs from official-head by c_bar: 1, s_bar: live-p, decay: 0.999,
-restart: false, and takes its features before the head normalises them, which has no setting here.
-The L_p form (squared p-norm of the mean, mean squared p-norm of the deviations) is the code's; the
-paper's Eq. (17) was not legible to us. Distances in l_rep are Euclidean for every p.
+From the official code, by name. ``preset`` chooses a whole set of rules; a setting that is null
+follows it, one that is given overrides it. official-head is the CIFAR code as released,
+official-2025-05 the earlier version left compiled beside it: weaker exponents, another scale,
+averages over classes, moving averages that start anew at each pass with unseen classes as zeros.
+The ImageNet code differs from official-head by c_bar: 1, s_bar: live-p, decay: 0.999, restart:
+false, and takes its features before the head normalises them, which has no setting here. The L_p
+form (squared p-norm of the mean, mean squared p-norm of the deviations) is the code's; the paper's
+Eq. (17) was not legible to us. Distances in l_rep are Euclidean for every p.
 
 Ablations. Table 3: (b) ``representation: false, margins: uniform``; (c) ``representation: false``;
 (d) ``logit: false, s_bar: zero``; (e) ``logit: false``. c_bar 0 (Fig. 5) means no logit margin.
@@ -36,12 +36,12 @@ Ablations. Table 3: (b) ``representation: false, margins: uniform``; (c) ``repre
 Cost. That of ERM, plus a B x B matrix of distances and one of K x D means.
 
 Traps. Taken literally Eq. (2) has exponents in the hundreds, hence a log-sum-exp with a zero
-appended, in float32, of distances between features centred on their class, so that a common offset
-cannot cancel their digits away. In batches with few samples a class the deviation is biased by
-(n - 1) / n and zero for a single sample, so s_bar is well below its true value (about a third at
-batch 128 and 100 classes). With the code's temperature the loss is nearly linear and its margin
-2 s_bar without effect. Margins stop at ``MARGIN_FLOOR`` times c_bar, where a class of zero features
-would have none. In a probe the features are fixed and l_rep is left out, as in the paper.
+appended, of distances between features centred on their class, so that a common offset cannot
+cancel their digits away. In batches with few samples a class the deviation is biased by (n - 1) / n
+and zero for a single sample, so s_bar is well below its true value (about a third at batch 128 and
+100 classes). With the code's temperature the loss is nearly linear and its margin 2 s_bar without
+effect. Margins stop at ``MARGIN_FLOOR`` times c_bar, where a class of zero features would have
+none. In a probe the features are fixed and l_rep is left out, as in the paper.
 """
 
 from __future__ import annotations
@@ -234,8 +234,7 @@ def class_margins(variability: Tensor, seen: Tensor, c_bar: float, unseen: str) 
         unseen: ``skip`` or ``zero``; skipped classes have margin c_bar.
     """
     root = variability.pow(1 / 3) * seen
-    counted = seen.sum() if unseen == "skip" else len(seen)
-    mean = root.sum() / torch.as_tensor(counted, device=root.device).clamp(min=1)
+    mean = root.sum() / seen.sum().clamp(min=1) if unseen == "skip" else root.mean()
     relative = torch.where(mean > 0, root / torch.where(mean > 0, mean, 1.0), 1.0)
     return c_bar * torch.where(seen, relative.clamp(min=MARGIN_FLOOR), 1.0)
 
@@ -267,10 +266,7 @@ def pair_losses(
 def margins_of(statistics: Tensor, seen: Tensor, settings: Settings) -> Tensor:
     """Return the [K] margins that the settings ask for; ones without logit margins.
 
-    Args:
-        statistics: [3, K], averages of those of :func:`batch_statistics`.
-        seen: [K] bool.
-        settings: of the method.
+    ``statistics`` [3, K] are averages of those of :func:`batch_statistics`, ``seen`` is [K] bool.
     """
     rules = rules_of(settings)
     c_bar = rules.c_bar if settings.logit else 0.0

@@ -187,6 +187,5 @@ def classfair_methods() -> list[MethodSpec]:
             settings=Settings,
             capabilities=Capabilities(distributed=True),
             reduces_to=reduces_to,
-            example={"adaptive": True, "rho": 0.5},
         )
     ]

@@ -34,7 +34,7 @@ does.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -137,13 +137,9 @@ class SupCon(BaseMethod):
             self.optimizer = setup.optimizer([*encoder, *head])
             return
         self.encoder_optimizer = setup.optimizer(encoder)
-        overrides: dict[str, Any] = dict(self._overrides())
-        self.optimizer = setup.optimizer(head, **overrides)
-
-    def _overrides(self) -> Iterator[tuple[str, float]]:
-        yield "weight_decay", self.settings.probe_decay
-        if self.settings.probe_lr is not None:
-            yield "lr", self.settings.probe_lr
+        overrides = {"weight_decay": settings.probe_decay, "lr": settings.probe_lr}
+        given: dict[str, Any] = {k: v for k, v in overrides.items() if v is not None}
+        self.optimizer = setup.optimizer(head, **given)
 
     def phases(self) -> Sequence[Phase]:
         """Return the contrastive stage and the probe, or the one stage that there is."""
