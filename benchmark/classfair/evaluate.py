@@ -146,7 +146,7 @@ def predictions(
         raise Diverged("a test logit", step, float("nan"))
     moments, count = sums.moments(), len(test)
     norm, angle = _vectors(method.evaluated().class_vectors(), num_classes)
-    return Predictions(
+    found = Predictions(
         index=np.arange(count),
         label=test.images.labels.cpu().numpy(),
         **arrays,
@@ -159,6 +159,7 @@ def predictions(
         temperature=np.array([temperature]),
         names=np.array(test.names if test.names is not None else [""] * count),
     )
+    return found.rounded()
 
 
 def fit_temperature(answer: Answer, validation: DeviceImages) -> float:

@@ -127,8 +127,12 @@ class Predictions:
         return dataclasses.replace(self, **per_image)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the stored arrays by name."""
-        return {name: getattr(self, name) for name in _FIELDS}
+        """Return the arrays as they are stored: per image in 32 bits, the rest as it is."""
+        return {name: _narrowed(name, getattr(self, name)) for name in _FIELDS}
+
+    def rounded(self) -> Predictions:
+        """Return what :meth:`load` will return, so that numbers computed now and later agree."""
+        return dataclasses.replace(self, **_widened(self.arrays()))
 
     def digest(self) -> str:
         """Return the sha256 over all arrays: equal runs have equal digests."""
@@ -153,7 +157,7 @@ class Predictions:
         if set(arrays) != set(_FIELDS):
             odd = ", ".join(sorted(set(arrays) ^ set(_FIELDS)))
             raise ClassfairError(f"{path}: not a predictions file of this version ({odd})")
-        predictions = cls(**arrays)
+        predictions = cls(**_widened(arrays))
         predictions.check(str(path))
         return predictions
 
@@ -181,6 +185,17 @@ _PER_CLASS = {
     "feature_spread",
     "feature_collapse",
 }
+
+
+def _narrowed(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    per_image = name not in _PER_CLASS and name != "temperature"
+    narrow = {"f": np.float32, "i": np.int32}.get(array.dtype.kind)
+    return array.astype(narrow) if per_image and narrow else array
+
+
+def _widened(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    wide = {"f": np.float64, "i": np.int64}
+    return {name: a.astype(wide.get(a.dtype.kind, a.dtype)) for name, a in arrays.items()}
 
 
 def weighted_mean(values: Floats, weights: Floats) -> float:
