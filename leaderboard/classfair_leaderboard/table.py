@@ -68,6 +68,7 @@ class TableMaker:
         self._extra = tuple(extra)
         self._splits = Splits(group.cell.fingerprint)
         self._cards = {card.name: card.values for card in plugins.cards("metrics")}
+        self._per_class: set[str] = set()
         self.complaints: list[str] = []
 
     def table(self, caption: str = "", skipped: Sequence[Skipped] = ()) -> Table:
@@ -96,13 +97,14 @@ class TableMaker:
     # -- columns -------------------------------------------------------------------------------
 
     def _columns(self) -> tuple[Column, ...]:
+        """Return the columns. Those for data depend on the installed metrics alone, not on runs."""
         headline = self._headline()
-        shown = dict.fromkeys((headline, *GROUPS, "worst", *self._extra))
-        hidden = sorted({*HEADLINES, *self._stored()} - set(shown))
+        shown = dict.fromkeys((*HEADLINES, *GROUPS, "worst", *self._extra))
+        hidden = (set(HEADLINES) - {headline}) - set(self._extra)
         return (
             *_FIRST,
-            *(self._column(name) for name in shown),
-            *(self._column(name, hidden=True) for name in hidden),
+            *(self._column(name, hidden=name in hidden) for name in shown),
+            *(self._column(name, hidden=True) for name in sorted(set(self._cards) - set(shown))),
             *_LAST,
         )
 
@@ -113,11 +115,6 @@ class TableMaker:
         if not told and (card := notes.find_card(self._plugins, "datasets", name)):
             told = [card.values["manifest"]["headline"]]
         return told[0] if told and told[0] in HEADLINES else HEADLINES[0]
-
-    def _stored(self) -> set[str]:
-        """Return the metrics in the records that mean the same under the chosen ranking."""
-        found = {name for run in self.group.runs for name in run.record.metrics}
-        return {name for name in found & set(self._cards) if not self._reranked(name)}
 
     def _reranked(self, name: str) -> bool:
         """Whether a metric differs from the recorded one, which is ranked by the model itself."""
@@ -169,12 +166,20 @@ class TableMaker:
         values: dict[str, float | None] = dict.fromkeys(keys) | known
         try:
             values |= zip(GROUPS, self._measured(run), strict=True)
-            wanted = [key for key in keys if key not in known and key not in GROUPS]
-            values |= self._computed(run, [key for key in wanted if key in self._cards])
+            values |= self._computed(run, [k for k in keys if k not in known and self._wanted(k)])
         except ClassfairError as error:
             place = "" if str(error).startswith(str(run.folder)) else f"{run.folder}: "
             self.complaints.append(f"{place}{error}")
         return values
+
+    def _wanted(self, name: str) -> bool:
+        """Whether a metric that the record does not hold is worth reading predictions for.
+
+        Ranked metrics that nobody asked for are given under ``own`` alone, where records hold them.
+        """
+        if name in GROUPS or name not in self._cards or name in self._per_class:
+            return False
+        return name in self._extra or not self._reranked(name)
 
     def _measured(self, run: Run) -> tuple[float, float, float, float]:
         return groups.measure(run, self._ranking, self._reference, self._splits)
@@ -187,20 +192,22 @@ class TableMaker:
             parts[False] = [run.predictions()]
         if any(spec.ranked for spec in specs):
             parts[True] = groups.views(run, self._ranking, self._reference, self._splits)
-        return {spec.name: _compute(spec, parts[spec.ranked]) for spec in specs}
+        return {spec.name: self._compute(spec, parts[spec.ranked]) for spec in specs}
 
+    def _compute(self, spec: MetricSpec, parts: Sequence[Predictions]) -> float:
+        """Return the mean of a metric over views; NaN without any, or if it is one a class.
 
-def _compute(spec: MetricSpec, parts: Sequence[Predictions]) -> float:
-    """Return the mean of a metric over views; NaN without any, or if it is one a class.
-
-    Raises:
-        ClassfairError: naming the metric, if it fails.
-    """
-    try:
-        values = [np.asarray(spec.compute(part), float) for part in parts]
-    except Exception as error:
-        raise ClassfairError(f"metric {spec.name}: {type(error).__name__}: {error}") from error
-    return float(np.mean(values)) if values and values[0].ndim == 0 else np.nan
+        Raises:
+            ClassfairError: naming the metric, if it fails.
+        """
+        try:
+            values = [np.asarray(spec.compute(part), float) for part in parts]
+        except Exception as error:
+            raise ClassfairError(f"metric {spec.name}: {type(error).__name__}: {error}") from error
+        if any(value.ndim for value in values):
+            self._per_class.add(spec.name)
+            return np.nan
+        return float(np.mean(values)) if values else np.nan
 
 
 def _count(row: Row) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from classfair_plugins.metrics import accuracy, calibration, features, margins
 from classfair_registry.files import digest, file_digest
 from classfair_registry.predictions import Predictions
 from classfair_registry.records import CellInfo, Cost, MatrixInfo, MethodInfo, Record, Skipped
@@ -91,18 +92,11 @@ def cell(name: str = "erm", seed: int = 0, *, recipe: str = "made", **given: Any
 
 
 def metrics_of(made: Predictions) -> dict[str, float | None]:
-    """Return what the engine would have written of the metrics that tables show."""
-    accuracy = 100 * made.class_accuracy
-    easy, medium, hard = (made.third_mean(accuracy, third) for third in ("easy", "medium", "hard"))
-    return {
-        "overall": 100 * float(made.correct.mean()),
-        "mean_class": float(np.nanmean(accuracy)),
-        "easy": easy,
-        "medium": medium,
-        "hard": hard,
-        "gap": easy - hard,
-        "worst": float(np.nanmin(accuracy)),
-    }
+    """Return the metrics as the engine writes them."""
+    modules = (accuracy, margins, features, calibration)
+    specs = (spec for module in modules for spec in module.classfair_metrics())
+    values = ((spec.name, float(spec.compute(made))) for spec in specs)
+    return {name: value if np.isfinite(value) else None for name, value in values}
 
 
 def record(of: CellInfo, made: Predictions, digests: dict[str, str], **given: Any) -> Record:

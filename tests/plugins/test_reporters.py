@@ -1,6 +1,7 @@
 """Reporters on a table that holds every kind of entry."""
 
 import csv
+import dataclasses
 import io
 import subprocess
 import sys
@@ -45,10 +46,10 @@ def test_markdown_is_as_expected_to_the_letter() -> None:
         "\n"
         "Shows the machinery, not the methods.\n"
         "\n"
-        "| method          |        overall ↑ |   gap ↓ | n   |\n"
-        "|:----------------|-----------------:|--------:|:----|\n"
-        "| ERM             | **66.67 ± 0.30** |    0.00 | 3   |\n"
-        "| a\\|b \\*c\\* \\<d> |                  |         | 2/3 |\n"
+        "| method | overall ↑ | gap ↓ | n |\n"
+        "| :--- | ---: | ---: | :--- |\n"
+        "| ERM | **66.67 ± 0.30** | 0.00 | 3 |\n"
+        "| a\\|b \\*c\\* \\<d\\> |  |  | 2/3 |\n"
         "\n"
         "- One note.\n"
         "- Another \\| note.\n"
@@ -58,6 +59,13 @@ def test_markdown_is_as_expected_to_the_letter() -> None:
 def test_markdown_of_several_tables_keeps_their_order() -> None:
     text = markdown.render([TABLE, Table("b", "second", COLUMNS, ())])
     assert text.index("## digits_resnet8") < text.index("## second")
+
+
+def test_markdown_lines_do_not_depend_on_other_rows() -> None:
+    wider = ({"method": Entry(text="a much longer name")}, *TABLE.rows)
+    before = markdown.render([TABLE]).splitlines()
+    after = markdown.render([dataclasses.replace(TABLE, rows=wider)]).splitlines()
+    assert [line for line in after if "longer" not in line] == before
 
 
 def test_csv_numbers_read_back_exactly() -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tabulate import tabulate
-
 from classfair_registry import hookimpl
 from classfair_registry.specs import ReporterSpec
 from classfair_registry.tables import Column, Entry, Table
 
 _ARROWS = {"higher": " ↑", "lower": " ↓"}
-_ESCAPES = str.maketrans({char: f"\\{char}" for char in "\\|*`<[]"})
+_ESCAPES = str.maketrans({char: f"\\{char}" for char in "\\|*`<>[]"})
 
 
 def render(tables: Sequence[Table]) -> str:
@@ -26,14 +24,14 @@ def _section(table: Table) -> str:
 
 
 def _grid(table: Table) -> str:
+    """Return the lines of the table, not padded to equal widths.
+
+    Padding to the widest entry, as table libraries do, would let a new row change every other line.
+    """
+    head = [_heading(column) for column in table.reading]
+    rule = [":---" if column.text else "---:" for column in table.reading]
     rows = [[_cell(row.get(c.key, Entry())) for c in table.reading] for row in table.rows]
-    return tabulate(
-        rows,
-        headers=[_heading(column) for column in table.reading],
-        tablefmt="pipe",
-        disable_numparse=True,
-        colalign=["left" if column.text else "right" for column in table.reading] if rows else None,
-    )
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
 
 
 def _heading(column: Column) -> str:
