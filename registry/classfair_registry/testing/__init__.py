@@ -9,22 +9,38 @@ In the tests of a package with a method of its own:
     def test_conforms(case):
         run_case(case)
 
-Anything here imports torch; nothing imports pytest or the engine.
+Everything here imports torch; nothing here imports pytest or the engine.
 """
 
+from classfair_registry.testing.kit import (
+    CHECKS,
+    Case,
+    Check,
+    CheckResult,
+    check_method,
+    conformance_cases,
+    run_case,
+)
 from classfair_registry.testing.loop import Position, load, save, state, train
 from classfair_registry.testing.network import Network
 from classfair_registry.testing.toy import Toy, UndeclaredSplit
 from classfair_registry.testing.worlds import World, in_lockstep
 
 __all__ = [
+    "CHECKS",
+    "Case",
+    "Check",
+    "CheckResult",
     "Network",
     "Position",
     "Toy",
     "UndeclaredSplit",
     "World",
+    "check_method",
+    "conformance_cases",
     "in_lockstep",
     "load",
+    "run_case",
     "save",
     "state",
     "train",

@@ -97,7 +97,9 @@ def begin_pass(method: Any, toy: Toy, at: Position, phase: Phase, total: int) ->
         with torch.no_grad():
             phase.each_pass(toy.data(phase.split), at.made, total)
     shuffle = generator(at.seed, "order", at.phase, at.made)
-    return phase.order(shuffle) if phase.order else spread(toy.split(phase.split).labels, shuffle)
+    if phase.order is not None:
+        return phase.order(shuffle).cpu()
+    return spread(toy.split(phase.split).labels, shuffle)
 
 
 def spread(labels: Tensor, shuffle: torch.Generator) -> Tensor:
@@ -106,11 +108,13 @@ def spread(labels: Tensor, shuffle: torch.Generator) -> Tensor:
     So a batch lacks a class only where a check wants it to.
     """
     labels = labels.cpu()
-    at = torch.empty(len(labels))
+    at = torch.empty(len(labels), dtype=torch.float32)
     for label in labels.unique():
         members = (labels == label).nonzero()[:, 0]
         places = torch.randperm(len(members), generator=shuffle)
-        at[members] = (places + torch.rand(len(members), generator=shuffle)) / len(members)
+        at[members] = (
+            places + torch.rand(len(members), generator=shuffle, dtype=torch.float32)
+        ) / len(members)
     return at.argsort()
 
 
@@ -129,7 +133,7 @@ def compose(toy: Toy, split: Images, at: Position, phase: Phase, places: Tensor)
     views = []
     for view in range(phase.views):
         random = generator(at.seed, "view", at.phase, at.made, view)
-        draws = torch.rand(len(at.order), 2, generator=random)[places]
+        draws = torch.rand(len(at.order), 2, generator=random, dtype=torch.float32)[places]
         views.append(augment(split.images[index], draws.to(toy.device)))
     return Batch(index, views, split.labels[index], toy.progress.clone())
 

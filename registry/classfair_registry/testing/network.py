@@ -26,7 +26,8 @@ class Network:
         head: ``linear`` or ``cosine``.
         scale: of a cosine head's logits.
         feature_scale: multiplies the features; 0 makes zero vectors of them.
-        head_scale: multiplies a linear head's initial weights.
+        logit_size: multiplies a linear head's initial weights and is a cosine head's scale,
+            whatever is asked for; None leaves both.
         frozen: whether the backbone is fixed, as in a probe.
     """
 
@@ -36,7 +37,7 @@ class Network:
     head: str = "linear"
     scale: float = 16.0
     feature_scale: float = 1.0
-    head_scale: float = 1.0
+    logit_size: float | None = None
     frozen: bool = False
 
 
@@ -103,7 +104,7 @@ class Backbone(nn.Module):
 
 
 class CosineHead(nn.Module):
-    """Scaled cosines between the features and the class vectors."""
+    """Scaled products of features of length one and class vectors brought to it."""
 
     def __init__(self, num_classes: int, scale: float) -> None:
         super().__init__()
@@ -112,7 +113,7 @@ class CosineHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map [B, D] to [B, K]."""
-        cosines: Tensor = F.linear(safe_normalize(features), safe_normalize(self.weight))
+        cosines: Tensor = F.linear(features, safe_normalize(self.weight))
         return self.scale * cosines
 
 
@@ -124,15 +125,15 @@ class Classifier(nn.Module):
         self.backbone = backbone
         self.head: nn.Module
         if network.head == "cosine":
-            self.head = CosineHead(num_classes, network.scale * network.head_scale)
+            self.head = CosineHead(num_classes, network.logit_size or network.scale)
         else:
             self.head = nn.Linear(NUM_FEATURES, num_classes)
-            self.head.weight.data *= network.head_scale
+            self.head.weight.data *= network.logit_size or 1.0
 
     def features(self, images: Tensor) -> Tensor:
-        """Map [B, C, H, W] to [B, D]."""
+        """Map [B, C, H, W] to the [B, D] features that the head is given."""
         features: Tensor = self.backbone(images)
-        return features
+        return safe_normalize(features) if isinstance(self.head, CosineHead) else features
 
     def class_vectors(self) -> Tensor | None:
         """Return the head's [K, D] weights."""

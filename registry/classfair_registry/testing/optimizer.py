@@ -33,6 +33,9 @@ class Sgd:
         progress: 0-d tensor that the loop keeps at the phase's progress, or None for a constant
             learning rate.
         rates: the settings.
+
+    Attributes:
+        finite: [] whether every gradient so far was finite.
     """
 
     def __init__(
@@ -46,19 +49,24 @@ class Sgd:
         self.names = [name for name, _ in trained]
         self.parameters: Sequence[nn.Parameter] = [parameter for _, parameter in trained]
         self.rates = rates
-        self.finite = torch.tensor(True)
+        device = trained[0][1].device if trained else "cpu"
+        self.finite = torch.ones((), dtype=torch.bool, device=device)
         self._world, self._progress = world, progress
         self._momenta = [torch.zeros_like(p, requires_grad=False) for p in self.parameters]
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the current step."""
+        return float(self._rate())
 
     def gradient(self, closure: Callable[[], Tensor]) -> Tensor:
         """Clear, run the closure, backpropagate and reduce; return the detached loss."""
         for parameter in self.parameters:
             parameter.grad = None
-        with torch.enable_grad():
-            loss = closure()
-            # Weighted before, not after: a rank's loss may reach other ranks' weights through
-            # a gather or through batch statistics, and must count there with its own weight.
-            (loss * self._world.share).backward()
+        loss = closure()
+        # Weighted before, not after: a rank's loss may reach other ranks' weights through a
+        # gather or through batch statistics, and must count there with its own weight.
+        (loss * self._world.share).backward()
         for parameter in self._reached():
             parameter.grad = self._world.all_reduce(parameter.grad)
         self._note_whether_finite()
@@ -99,7 +107,7 @@ class Sgd:
 
     def _note_whether_finite(self) -> None:
         for parameter in self._reached():
-            self.finite = self.finite.to(parameter.device) & parameter.grad.isfinite().all()
+            self.finite.logical_and_(parameter.grad.isfinite().all())
 
     def _shrink(self, gradients: list[Tensor]) -> Tensor | float:
         if self.rates.clip is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -44,8 +45,12 @@ class Images:
         """Draw a pattern for each class and noise for each image; ``constant`` has neither."""
         labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
         labels = labels[torch.randperm(len(labels), generator=generator("toy", "labels", split))]
-        patterns = torch.randn(len(counts), *SHAPE, generator=generator("toy", "patterns"))
-        noise = torch.randn(len(labels), *SHAPE, generator=generator("toy", "noise", split))
+        patterns = torch.randn(
+            len(counts), *SHAPE, generator=generator("toy", "patterns"), dtype=torch.float32
+        )
+        noise = torch.randn(
+            len(labels), *SHAPE, generator=generator("toy", "noise", split), dtype=torch.float32
+        )
         images = patterns[labels] + noise
         return cls(torch.ones_like(images) if kind == "constant" else images, labels)
 
@@ -75,14 +80,18 @@ class Reader:
         """Return the images of an index."""
         if self._transform == "eval":
             return self._split.images[index]
-        draws = torch.rand(len(self.labels), 2, generator=generator("toy", "reader"))
+        draws = torch.rand(
+            len(self.labels), 2, generator=generator("toy", "reader"), dtype=torch.float32
+        )
         return augment(self._split.images[index], draws.to(index.device)[index])
 
     def batches(self) -> Iterator[Batch]:
-        """Iterate over this rank's images."""
+        """Iterate over this rank's images, in as many batches as every other rank."""
         every = torch.arange(len(self.labels), device=self.labels.device)
-        for index in every[self._world.rank :: self._world.size].split(self._batch_size):
-            progress = torch.zeros((), device=index.device)
+        shares = every.tensor_split(self._world.size)
+        number = math.ceil(len(shares[0]) / self._batch_size)
+        for index in shares[self._world.rank].tensor_split(number):
+            progress = torch.zeros((), device=index.device, dtype=torch.float32)
             yield Batch(index, [self.images(index)], self.labels[index], progress)
 
 
@@ -117,7 +126,8 @@ class Toy:
     asked: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.progress = torch.zeros((), device=self.device)
+        self.progress = torch.zeros((), device=self.device, dtype=torch.float32)
+        self.world.device = self.device
         if self.regime == "probe":
             self.network = dataclasses.replace(self.network, frozen=True)
 

@@ -25,6 +25,7 @@ class World:
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
+        self.device = "cpu"
         self.share = 1.0 / size
         self._rows = slice(0, 0)
         self._total = 0
@@ -71,13 +72,14 @@ class World:
     def rand(self, *shape: int) -> Tensor:
         """Return this rank's rows of uniform numbers drawn for the global batch."""
         if self.alone:
-            return torch.rand(*shape)
+            return torch.rand(*shape, device=self.device, dtype=torch.float32)
         rows = self._rows.stop - self._rows.start
         if shape[0] != rows:
             raise ValueError(
                 f"world.rand was asked for {shape[0]} rows, but this process has a batch of {rows}"
             )
-        return torch.rand(self._total, *shape[1:])[self._rows]
+        drawn = torch.rand(self._total, *shape[1:], device=self.device, dtype=torch.float32)
+        return drawn[self._rows]
 
 
 def _total(parts: list[Tensor]) -> Tensor:
