@@ -101,14 +101,14 @@ class Settings:
         "mean of the margins, 0 for no logit margin; null: the preset's 2, 1, 2",
         source="paper, Fig. 5: best near 2, chosen from 1, 2, 3",
         minimum=0.0,
-        search=(1.0, 3.0),
+        search=(1.0, 2.0, 3.0),
     )
     lambda_: float | None = setting(
         None,
         "weight of the representation loss; null: the preset's 0.5, 0.1, 0.1",
         source="paper, Fig. 6: best near 0.5, chosen from 0.1 to 0.9; code: 0.1",
         minimum=0.0,
-        search=(0.1, 0.9),
+        search=(0.1, 0.3, 0.5, 0.7, 0.9),
     )
     p: float | None = setting(
         None,

@@ -96,6 +96,16 @@ def test_uniform_margins_are_c_bar_for_every_class():
     torch.testing.assert_close(method.loss(batch_of(labels))["loss"], plain)
 
 
+def test_features_of_length_one_have_class_margins_only_in_another_norm():
+    features, labels = random_batch(size=40)
+    for p, alike in ((2.0, True), (3.0, False)):
+        method = method_on(F.normalize(features), 4, p=p)
+        method.loss(batch_of(labels))
+        margins = method.diagnostics()["gamma"]
+        assert margins.mean().item() == pytest.approx(2.0)
+        assert torch.allclose(margins, torch.full_like(margins, 2.0)) is alike
+
+
 def test_s_bar_zero_takes_the_margin_out_of_the_exponents():
     features, labels = random_batch()
     method = method_on(features, 4, s_bar="zero")
