@@ -210,7 +210,9 @@ class Plugins:
         if specs is None:
             return
         values = [card_values(kind, spec) for kind, spec in specs]
-        if self._file_cards(plugin, values) and plugin.origin == "entry point":
+        # An observer is called without being asked for by name, so it is imported every time.
+        kept = plugin.origin == "entry point" and not self._observes(plugin.name)
+        if self._file_cards(plugin, values) and kept:
             self._remember(plugin, values)
 
     def load(self, plugin: PluginInfo) -> list[tuple[str, Any]] | None:

@@ -189,6 +189,17 @@ def test_an_observer_that_raises_is_reported_once(tmp_path):
     assert found.notify("classfair_cell_started", cell=None) == []
 
 
+def test_an_installed_observer_is_called_at_the_second_start_too(installed, tmp_path):
+    observer = "def classfair_cell_started(cell): raise RuntimeError('seen')\n"
+    point = installed("plug_watch", METRIC.format(name="watching") + "\n@hookimpl\n" + observer)
+    for _ in range(2):
+        found = plugins(tmp_path)
+        found.add_entry_points([point])
+        told = found.notify("classfair_cell_started", cell=None)
+        assert told == ["observer plug_watch: RuntimeError: seen"]
+        sys.modules.pop("plug_watch")
+
+
 def test_built_in_methods_are_listed_without_torch():
     code = (
         "import sys; from classfair_registry.manager import discover; p = discover();"
