@@ -36,7 +36,7 @@ class Report:
 def report(
     results: Path,
     plugins: Plugins,
-    matrix: str | None = None,
+    matrix: str | MatrixInfo | None = None,
     ranking: str | None = None,
     *,
     metrics: Sequence[str] = (),
@@ -47,7 +47,8 @@ def report(
     Args:
         results: the folder.
         plugins: for metrics, and to spell methods.
-        matrix: only the cells that this matrix expects; None takes all that is there.
+        matrix: only the cells that this matrix expects, given by its name in the folder or
+            itself; None takes all that is there.
         ranking: one of :data:`~classfair_leaderboard.groups.RANKINGS`. None is ``reference`` where
             the recipe has a frozen ranking or dedicated runs, else ``own``. Local ERM runs are no
             default: then adding ERM would move the numbers of every other row.
@@ -123,10 +124,15 @@ def _pick(asked: str | None, reference: Reference | None) -> RankingName:
 
 
 def _choose(
-    results: Path, matrices: Mapping[str, MatrixInfo], torn: Iterable[str], name: str | None
+    results: Path,
+    matrices: Mapping[str, MatrixInfo],
+    torn: Iterable[str],
+    name: str | MatrixInfo | None,
 ) -> list[MatrixInfo]:
     if name is None:
         return list(matrices.values())
+    if isinstance(name, MatrixInfo):
+        return [name]
     if name in matrices:
         return [matrices[name]]
     path = results / "matrices" / f"{name}.json"
