@@ -31,7 +31,7 @@ from classfair_registry.errors import ClassfairError, UsageError, near
 from classfair_registry.files import file_digest
 from classfair_registry.records import CellInfo, Failure, MatrixInfo, Record, Skipped
 
-CELL, RECORD, FAILURE, SKIPPED = "cell.json", "record.json", "failure.json", "skipped.json"
+CELL, RECORD, FAILURE = "cell.json", "record.json", "failure.json"
 CHECKPOINT, PROGRESS, LOG = "checkpoint.pt", "progress.json", "log.txt"
 LOCK, CLAIM, MATRICES = "lock", "claim", "matrices"
 _POLL_SECONDS = 0.05
@@ -100,8 +100,8 @@ class CellState:
     """How far a cell is.
 
     Attributes:
-        kind: as ``status`` counts it.
-        reason: of a failed one its failure's kind, of a skipped one the cause.
+        kind: as ``status`` counts it; never ``skipped``, which only a matrix says.
+        reason: of a failed one its failure's kind.
         message: one line about the reason.
         record: of a done one.
         complaint: what is wrong with files that were left out of account, else empty.
@@ -186,24 +186,12 @@ class Results:
         """
         folder = self.folder_of(cell)
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (FAILURE, SKIPPED, PROGRESS):
+        for name in (FAILURE, PROGRESS):
             (folder / name).unlink(missing_ok=True)
         if (folder / RECORD).exists():
             (folder / RECORD).replace(folder / f"{RECORD}.rejected")
         cell.save(folder / CELL)
         return folder
-
-    def skip(self, cell: CellInfo, reason: str, message: str) -> None:
-        """Note why a cell cannot run on this machine; the next run looks again."""
-        folder = self.folder_of(cell)
-        folder.mkdir(parents=True, exist_ok=True)
-        note = Skipped(
-            method=cell.method.label,
-            recipe=cell.recipe_name,
-            seed=cell.seed,
-            why=f"{reason}: {message}",
-        )
-        note.save(folder / SKIPPED)
 
     def claim(self, cell: CellInfo) -> Claim | None:
         """Return the right to start a cell, or None while another runner or process has it."""
@@ -248,9 +236,6 @@ class Results:
     def _unfinished(self, folder: Path) -> CellState:
         if is_running(folder):
             return CellState("running")
-        if self._has(folder / SKIPPED):
-            reason, _, message = _why(folder / SKIPPED).partition(": ")
-            return CellState("skipped", reason, message)
         if self._has(folder / FAILURE):
             failure = _failure(folder / FAILURE)
             return CellState("failed", failure.kind, failure.message)
@@ -335,10 +320,3 @@ def _failure(path: Path) -> Failure:
         return Failure.load(path)
     except ClassfairError as error:
         return Failure(kind="error", message=str(error))
-
-
-def _why(path: Path) -> str:
-    try:
-        return Skipped.load(path).why
-    except ClassfairError as error:
-        return f"error: {error}"

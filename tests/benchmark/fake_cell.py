@@ -1,4 +1,7 @@
-"""A cell that trains nothing: it does what its method's settings say, and keeps the contract."""
+"""A cell that trains nothing: it does what its method's settings say, and keeps the contract.
+
+Also the plugin file that provides its method and its data set.
+"""
 
 import contextlib
 import ctypes
@@ -8,8 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+from classfair.recipe import Recipe
 from classfair.results import FAILURE, locked
-from classfair_registry.files import digest, file_digest
+from classfair_registry import hookimpl
+from classfair_registry.files import digest, file_digest, write_json
 from classfair_registry.records import (
     CellInfo,
     Cost,
@@ -19,12 +24,16 @@ from classfair_registry.records import (
     Progress,
     Record,
 )
+from classfair_registry.specs import DatasetSpec, Manifest, MethodSpec
 
 STEP = 0.02
 
 
-def make(label="fake", seed=0, **settings):
-    """Return a cell; ``do`` is what it does, ``seconds`` how long it takes."""
+def make(label="fake", seed=0, epochs=1, **settings):
+    """Return a cell; ``do`` is what it does, ``seconds`` how long it takes.
+
+    It also takes as long as there is a file ``hold`` in its folder.
+    """
     settings = {"do": "finish", "seconds": 0.0, **settings}
     method = MethodInfo(
         name="fake",
@@ -36,16 +45,54 @@ def make(label="fake", seed=0, **settings):
         settings=settings,
         source="",
     )
-    recipe = {"threads": 1, "epochs": 1, "data": {"name": "no_such_data_set"}}
+    recipe = Recipe(name="tiny", data={"name": "fakes"}, backbone={"name": "none"}, epochs=epochs)
     return CellInfo(
-        key=digest([label, seed, settings]),
+        key=digest([label, seed, epochs, settings]),
         method=method,
-        recipe=recipe,
+        recipe=recipe.model_dump(mode="json"),
         recipe_name="tiny",
         recipe_key="r",
         fingerprint="f",
         seed=seed,
     )
+
+
+@hookimpl
+def classfair_methods():
+    return [
+        MethodSpec(
+            name="fake",
+            title="Fake",
+            make=lambda setup, settings: None,
+            summary="trains nothing",
+            reference="none",
+            cost=1.0,
+        )
+    ]
+
+
+@hookimpl
+def classfair_datasets():
+    manifest = Manifest(
+        classes=("a", "b"),
+        counts={"train": 10, "test": 10},
+        shape=(1, 8, 8),
+        mean=(0.5,),
+        std=(0.5,),
+        licence="none",
+        citation="none",
+        sources=(),
+    )
+    return [
+        DatasetSpec(
+            name="fakes",
+            title="Fakes",
+            open=lambda root, settings: None,
+            files=lambda root, settings: [],
+            manifest=manifest,
+            summary="no images",
+        )
+    ]
 
 
 def matrix(*cells, name="fakes", **values):
@@ -97,13 +144,18 @@ def _train(folder, cell, asked):
     with contextlib.suppress(FileNotFoundError):
         step = int((folder / "checkpoint.pt").read_text())
     print(f"starts at step {step}", flush=True)
-    while step < steps:
+    while step < steps or (folder / "hold").exists():
         time.sleep(STEP)
         step += 1
         progress = Progress(
-            phase="main", done=step / steps, step=step, loss=1.0, seconds=0.1, pid=os.getpid()
+            phase="main",
+            done=min(1.0, step / steps),
+            step=step,
+            loss=1.0,
+            seconds=0.1,
+            pid=os.getpid(),
         )
-        progress.save(folder / "progress.json")
+        write_json(folder / "progress.json", progress.to_json(), durable=False)
         if asked and settings["do"] != "deaf":
             (folder / "checkpoint.pt").write_text(str(step))
             return 75

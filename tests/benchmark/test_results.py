@@ -138,15 +138,9 @@ def test_a_held_lock_is_running_even_beside_an_old_failure(results, cell):
     assert results.state(cell).kind == "failed"
 
 
-def test_a_skipped_cell_says_why(results, cell):
-    results.skip(cell, "data", "put: the files there")
-    state = results.state(cell)
-    assert (state.kind, state.reason, state.message) == ("skipped", "data", "put: the files there")
-
-
 def test_another_try_keeps_the_checkpoint_and_the_log_alone(results, cell):
     folder = results.begin(cell)
-    for name in ("checkpoint.pt", "log.txt", "failure.json", "skipped.json", "record.json"):
+    for name in ("checkpoint.pt", "log.txt", "failure.json", "progress.json", "record.json"):
         (folder / name).write_text("{}")
     results.begin(cell)
     assert results.state(cell).kind == "preempted"

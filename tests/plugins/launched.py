@@ -39,15 +39,15 @@ def _sleep(seconds, folder=None):
     return 0
 
 
-def _deaf(seconds):
+def _deaf(seconds, folder):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return _sleep(seconds)
+    return _sleep(seconds, folder)
 
 
-def _polite(seconds):
+def _polite(seconds, folder):
     """Stop with 75 when asked to, as a cell does."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
-    return _sleep(seconds)
+    return _sleep(seconds, folder)
 
 
 def _print(text):

@@ -40,6 +40,7 @@ GRACE_SECONDS = 60.0
 """What a job has for its checkpoint between being asked to stop and being killed."""
 TICK_SECONDS = 0.2
 _SERVER_DIED = 255
+_clock = time.monotonic
 
 
 def launch(
@@ -68,18 +69,18 @@ class _Child:
         self.reason = ""
         self.process = _start(job, taken)
         minutes = job.resources.minutes
-        self._end = time.monotonic() + 60 * minutes if minutes is not None else math.inf
+        self._end = _clock() + 60 * minutes if minutes is not None else math.inf
         self._killed_at = math.inf
 
     def ask(self, grace: float) -> None:
         """Ask it to stop; it is killed ``grace`` seconds later."""
         if self._killed_at == math.inf:
-            self._killed_at = time.monotonic() + grace
+            self._killed_at = _clock() + grace
             self.process.terminate()
 
     def watch(self, grace: float) -> None:
         """Hold it to its time limit and to its promise to stop."""
-        now = time.monotonic()
+        now = _clock()
         if now > self._end and self._killed_at == math.inf:
             self.reason = "timeout"
             self.ask(grace)
