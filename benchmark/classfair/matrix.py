@@ -85,13 +85,15 @@ class Expansion:
 
     @property
     def info(self) -> MatrixInfo:
-        """What ``matrices/NAME.json`` holds: the cells that were asked for, and no others."""
-        return MatrixInfo(
-            name=self.name,
-            caption=self.caption,
-            cells=[cell for cell in self.cells if cell.key in self.chosen],
-            skipped=list(self.skipped),
-        )
+        """What ``matrices/NAME.json`` holds: all cells, so that it says what is missing."""
+        cells, skipped = list(self.cells), list(self.skipped)
+        return MatrixInfo(name=self.name, caption=self.caption, cells=cells, skipped=skipped)
+
+    @property
+    def asked(self) -> MatrixInfo:
+        """The same with the chosen cells alone: what a run of them should fill."""
+        cells = [cell for cell in self.cells if cell.key in self.chosen]
+        return self.info.model_copy(update={"cells": cells})
 
     def runnable(self) -> Expansion:
         """Return the same matrix with the cells whose data are missing skipped.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toys import TOY_MATRIX, TOY_RECIPE, expanded, toy_plugins
+from toys import TOY_ERM, TOY_MATRIX, TOY_PLUGIN, TOY_RECIPE, expanded, toy_plugins
 
 from classfair import library
 from classfair.changes import Changes
@@ -40,7 +40,7 @@ def test_a_cell_holds_every_setting_resolved(tmp_path: Path) -> None:
     assert cell.recipe["backbone"]["settings"] == {"width": 8}
     assert cell.recipe["data"]["settings"] == {"split": "official", "noise": 0.0}
     assert cell.fingerprint == "toy-fingerprint"
-    assert list(cell.paths.values()) == [None, str(Path(__file__).with_name("toy_plugin.py"))]
+    assert list(cell.paths.values()) == [None, str(TOY_ERM), str(TOY_PLUGIN)]
 
 
 def test_the_same_method_stands_there_twice_under_two_labels(tmp_path: Path) -> None:

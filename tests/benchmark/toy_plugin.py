@@ -74,7 +74,6 @@ def _method(name: str, **more: Any) -> MethodSpec:
 def classfair_methods() -> Iterable[MethodSpec]:
     """Provide methods."""
     return [
-        _method("erm"),
         _method("steep", settings=Steep),
         _method("scratchy", regimes=("scratch",)),
         _method("careful", splits=("train", "val")),

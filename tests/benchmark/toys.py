@@ -13,6 +13,7 @@ from classfair_registry.manager import Plugins
 from classfair_registry.records import CellInfo, Cost, Record
 
 TOY_PLUGIN = Path(__file__).with_name("toy_plugin.py")
+TOY_ERM = Path(__file__).with_name("toy_erm.py")
 TOY_RECIPE = """\
 name: base
 data: {name: toy}
@@ -30,8 +31,9 @@ seeds: [0, 1]
 
 
 def toy_plugins(cache: Path, *, file: Path = TOY_PLUGIN) -> Plugins:
-    """Return plugins with the toy alone."""
+    """Return plugins with the toys alone."""
     plugins = Plugins(strict=True, cache=cache)
+    plugins.add_file(TOY_ERM)
     plugins.add_file(file)
     return plugins
 

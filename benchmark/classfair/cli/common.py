@@ -16,7 +16,9 @@ from classfair_registry.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from classfair_leaderboard import Report
     from classfair_registry.manager import Plugins
+    from classfair_registry.records import MatrixInfo
 
 PluginFiles = Annotated[
     list[Path] | None,
@@ -54,7 +56,12 @@ MatrixOption = Annotated[
     str | None,
     typer.Option("--experiment", metavar="NAME", help="Only this matrix of the results."),
 ]
+RankingOption = Annotated[
+    str | None,
+    typer.Option("--ranking", metavar="NAME", help="By what classes are called easy or hard."),
+]
 RESULTS = Path("results")
+_PIPED_WIDTH = 120
 
 
 def remember_plugins(context: typer.Context, files: Sequence[Path] | None) -> None:
@@ -102,8 +109,11 @@ def console() -> Console:
     """Return a console on standard output that guesses no markup and obeys ``NO_COLOR``."""
     from rich.console import Console
 
-    plain = bool(os.environ.get("NO_COLOR")) or not sys.stdout.isatty()
-    return Console(highlight=False, markup=False, no_color=plain)
+    piped = not sys.stdout.isatty()
+    # Where nobody's terminal sets the width, tables have room for every number on one line.
+    width = _PIPED_WIDTH if piped and "COLUMNS" not in os.environ else None
+    plain = piped or bool(os.environ.get("NO_COLOR"))
+    return Console(highlight=False, markup=False, no_color=plain, width=width)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -123,3 +133,35 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     for row in texts:
         table.add_row(*(Text(value) for value in row))
     console().print(table)
+
+
+def checked_ranking(name: str | None) -> None:
+    """Raise UsageError for a ranking that there is not, before anything else is done."""
+    from classfair_leaderboard import RANKINGS
+    from classfair_registry.errors import near
+
+    if name is not None and name not in RANKINGS:
+        raise UsageError(f"--ranking: no ranking {name!r}{near(name, RANKINGS)}")
+
+
+def read_report(
+    results: Path,
+    plugins: Plugins,
+    matrix: MatrixInfo | str | None,
+    ranking: str | None,
+    metrics: Sequence[str] = (),
+) -> Report:
+    """Return the leaderboards of a results folder; what they leave out goes to standard error."""
+    from classfair_leaderboard import report
+
+    told = report(results, plugins, matrix, ranking, metrics=metrics)
+    for complaint in told.complaints:
+        note(complaint)
+    return told
+
+
+def print_report(told: Report) -> None:
+    """Print leaderboards."""
+    from classfair_leaderboard import render_terminal
+
+    console().print(render_terminal(told.tables))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,16 @@ from classfair.cli.common import (
     RESULTS,
     AsJson,
     MatrixOption,
+    PluginFiles,
+    RankingOption,
     checked_folder,
+    checked_ranking,
     console,
+    find_plugins,
+    note,
     print_json,
+    print_report,
+    read_report,
 )
 
 if TYPE_CHECKING:
@@ -29,6 +37,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", envvar="CLASSFAIR_RESULTS
 def add_to(app: typer.Typer) -> None:
     """Add the verbs."""
     app.command("status")(status)
+    app.command("report")(report)
 
 
 def status(
@@ -48,6 +57,43 @@ def status(
         _watch(results, experiment)
     else:
         print("\n".join(_lines(_told(results, experiment))))
+
+
+def report(
+    context: typer.Context,
+    folder: Folder = RESULTS,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="OUT", help="Folder to write the tables to.")
+    ] = None,
+    experiment: MatrixOption = None,
+    ranking: RankingOption = None,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", metavar="NAME", help="A reporter; may be repeated."),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="One more column; may be repeated."),
+    ] = None,
+    plugin: PluginFiles = None,
+    json: AsJson = False,
+) -> None:
+    """Print the leaderboards, and write leaderboard.md and leaderboard.csv with --out."""
+    from classfair_leaderboard import write
+
+    checked_folder(folder, "DIR")
+    checked_ranking(ranking)
+    plugins = find_plugins(context, plugin)
+    wanted = formats or ["markdown", "csv"]
+    for name in wanted:
+        plugins.card("reporters", name, "--format")
+    told = read_report(folder, plugins, experiment, ranking, metrics or ())
+    if json:
+        print_json([dataclasses.asdict(table) for table in told.tables])
+    else:
+        print_report(told)
+    for file in write(told, out, plugins, wanted) if out else ():
+        note(f"wrote {file}")
 
 
 def _told(results: Results, experiment: str | None) -> dict[str, Any]:
