@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -23,7 +23,9 @@ from classfair.results import CellState
 from classfair_registry.records import CellInfo, Progress
 
 _REFRESH_SECONDS = 0.25
-_BAR_WIDTH = 24
+_MEASURE_SECONDS = 5.0
+_SIDES: tuple[JustifyMethod, ...] = ("left", "left", "right", "left", "right")
+"""Of the columns after method and recipe: seed, phase, share, loss, speed."""
 
 
 class Pace:
@@ -61,7 +63,9 @@ class Pace:
             self._done[key] = 1.0
 
     def left(self, now: float) -> float | None:
-        """Return the seconds that are left, or None before anything was measured."""
+        """Return the seconds that are left, or None if too little was measured to say."""
+        if now - self._begun < _MEASURE_SECONDS:
+            return None
         gained = sum(
             self._costs[key] * (self._done[key] - first) for key, first in self._first.items()
         )
@@ -70,7 +74,7 @@ class Pace:
             for key, cost in self._costs.items()
             if key not in self._over
         )
-        return rest * (now - self._begun) / gained if gained > 0 else None
+        return rest * (now - self._begun) / gained if gained > 0 and rest > 0 else None
 
 
 @dataclasses.dataclass
@@ -177,15 +181,15 @@ def render(board: Board, height: int = 24) -> RenderableType:
         board: what to show.
         height: lines of the terminal; cells beyond it are counted instead.
     """
-    room = max(1, height - 4)
+    room = max(1, height - 5)
     shown = list(board.running.items())[:room]
     parts: list[RenderableType] = [_bar(board)]
     if shown:
         table = Table.grid(expand=True, padding=(0, 1, 0, 0))
-        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        for _ in range(3):
-            table.add_column(justify="right", no_wrap=True)
-        table.add_column(justify="right", no_wrap=True)
+        for _ in range(2):
+            table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        for side in _SIDES:
+            table.add_column(justify=side, no_wrap=True)
         for key, progress in shown:
             table.add_row(*_line(board.cells[key], progress))
         parts.append(table)
@@ -201,25 +205,24 @@ def _bar(board: Board) -> RenderableType:
     partly = sum(progress.done for progress in board.running.values() if progress)
     ended = board.done + board.failed + board.preempted + partly
     row = Table.grid(expand=True, padding=(0, 1, 0, 0))
-    row.add_column(no_wrap=True, overflow="ellipsis", max_width=20)
-    row.add_column(width=_BAR_WIDTH)
-    row.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    row.add_column(no_wrap=True, overflow="ellipsis", max_width=30)
+    row.add_column(ratio=1)
     row.add_column(justify="right", no_wrap=True)
     bar = ProgressBar(total=max(1, board.total), completed=ended)
     left = "" if board.left is None else f"{duration(board.left)} left"
-    row.add_row(Text(board.name), bar, Text(board.counts()), Text(left))
-    return row
+    row.add_row(Text(board.name, style="bold"), bar, Text(left))
+    return Group(row, Text(board.counts(), no_wrap=True, overflow="ellipsis"))
 
 
 def _line(cell: CellInfo, progress: Progress | None) -> tuple[Text, ...]:
-    name = Text(f"  {title(cell)}")
+    run = "rank" if cell.ranking_run else "seed"
+    name = (cell.method.label, cell.recipe_name, f"{run} {cell.seed}")
     if progress is None:
-        return name, Text("starts"), Text(""), Text(""), Text("")
+        return tuple(map(Text, (*name, "starts", "", "", "")))
     loss = "" if progress.loss is None else f"loss {progress.loss:.3f}"
     rate = progress.images_per_second
     speed = "" if rate is None else f"{rate:,.0f} img/s"
-    phase = Text(progress.phase[:10])
-    return name, phase, Text(f"{progress.done:.0%}"), Text(loss), Text(speed)
+    return tuple(map(Text, (*name, progress.phase[:10], f"{progress.done:.0%}", loss, speed)))
 
 
 def title(cell: CellInfo) -> str:

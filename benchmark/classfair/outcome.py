@@ -52,8 +52,9 @@ def summary(outcome: Outcome, total: int, results: Results) -> Iterator[str]:
     for cell, state in outcome.failed:
         log = results.folder_of(cell) / LOG
         yield f"failed: {title(cell)}: {state.reason}: {state.message} (log: {log})"
-    parts = [f"{outcome.done} of {total} cells done", f"{outcome.cached} of them before"]
+    parts = [f"{outcome.done} of {total} cells done"]
     for kind, number in (
+        ("of them before", outcome.cached),
         ("failed", len(outcome.failed)),
         ("stopped with a checkpoint", outcome.preempted),
         ("not started", outcome.left),
