@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -107,8 +108,13 @@ def group(results: Path, cells: Sequence[CellInfo], runs: Sequence[Run]) -> list
         if not cell.ranking_run:
             rows = tables.setdefault((cell.recipe_key, cell.track), {})
             rows.setdefault(variant(cell), {}).setdefault(cell.seed, cell)
+    done, expected = _ranking(cells, runs)
     return [
-        _group(recipe_key, [_row(results, row, by_key) for row in rows.values()], cells, runs)
+        Group(
+            _erm_first(_row(results, row, by_key) for row in rows.values()),
+            tuple(done[recipe_key]),
+            len(expected[recipe_key]),
+        )
         for (recipe_key, _), rows in tables.items()
     ]
 
@@ -142,15 +148,20 @@ def _row(results: Path, cells: Mapping[int, CellInfo], by_key: Mapping[str, Run]
     return Row(tuple(ordered), runs, missing)
 
 
-def _group(
-    recipe_key: str, rows: Sequence[Row], cells: Sequence[CellInfo], runs: Sequence[Run]
-) -> Group:
-    def ranks(cell: CellInfo) -> bool:
-        return cell.ranking_run and cell.recipe_key == recipe_key
+def _erm_first(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return ERM's rows, then the others in their order."""
+    return tuple(sorted(rows, key=lambda row: not row.is_baseline))
 
-    done = tuple(run for run in runs if ranks(run.record.cell))
-    expected = {cell.key for cell in cells if ranks(cell)}
-    expected |= {run.record.cell.key for run in done}
-    # ERM's rows first; sorting keeps the order of the others.
-    ordered = tuple(sorted(rows, key=lambda row: not row.is_baseline))
-    return Group(ordered, done, len(expected))
+
+def _ranking(
+    cells: Iterable[CellInfo], runs: Iterable[Run]
+) -> tuple[dict[str, list[Run]], dict[str, set[str]]]:
+    """Return the finished ranking runs, and the keys of those expected or finished, by recipe."""
+    done, expected = defaultdict(list), defaultdict(set)
+    for run in runs:
+        if run.record.cell.ranking_run:
+            done[run.record.cell.recipe_key].append(run)
+    for cell in [*cells, *(run.record.cell for found in done.values() for run in found)]:
+        if cell.ranking_run:
+            expected[cell.recipe_key].add(cell.key)
+    return done, expected

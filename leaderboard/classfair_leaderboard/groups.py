@@ -68,9 +68,9 @@ def local(erm: Sequence[Run]) -> Reference | None:
     return Reference("local", of, "", len(erm))
 
 
-def thirds(accuracy: Floats, scores: Floats) -> tuple[float, float, float]:
-    """Return the means of ``accuracy`` [K] over the thirds of the classes by ``scores`` [K]."""
-    easy, medium, hard = (weighted_mean(accuracy, shares) for shares in membership(scores))
+def thirds(accuracy: Floats, shares: Floats) -> tuple[float, float, float]:
+    """Return the means of ``accuracy`` [K] over the thirds with memberships ``shares`` [3, K]."""
+    easy, medium, hard = (weighted_mean(accuracy, share) for share in shares)
     return easy, medium, hard
 
 
@@ -137,10 +137,11 @@ def measure(
     if name.endswith("crossfit"):
         easy, medium, hard = _crossfit(run, ranking, splits)
     else:
-        scores = run.accuracy if ranking is None else ranking.scores
-        if len(scores) != len(run.accuracy):
-            raise ClassfairError(f"{run.folder}: not of the {len(scores)} classes that are ranked")
-        easy, medium, hard = thirds(100 * run.accuracy, scores)
+        shares = membership(run.accuracy) if ranking is None else ranking.shares
+        classes = shares.shape[1]
+        if classes != len(run.accuracy):
+            raise ClassfairError(f"{run.folder}: not of the {classes} classes that are ranked")
+        easy, medium, hard = thirds(100 * run.accuracy, shares)
     return easy, medium, hard, easy - hard
 
 

@@ -12,11 +12,11 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pydantic
 
 from classfair_registry.errors import ClassfairError, UsageError
 from classfair_registry.files import digest, file_digest
@@ -78,8 +78,7 @@ def load(results: Path) -> tuple[list[Run], list[str]]:
     except OSError as error:
         raise UsageError(f"{results}: no results folder ({error.strerror})") from error
     paths = [results / name / "record.json" for name in folders if not name.startswith(".")]
-    with ThreadPoolExecutor() as pool:  # Reading and hashing let other threads run.
-        found = list(pool.map(_load_run, paths))
+    found = [_load_run(path) for path in paths]
     runs = [run for run in found if isinstance(run, Run)]
     complaints = [text for text in found if isinstance(text, str)]
     kept, doubled = _newest(runs)
@@ -135,8 +134,11 @@ def _read(path: Path) -> Record:
         raise ClassfairError(
             f"{path}: of protocol {protocol}, which never shares a table with ours"
         )
-    record = Record.load(path)
-    # What Record.check does, without writing the values out anew: three times as fast.
+    try:
+        record = Record.model_validate(plain)
+    except pydantic.ValidationError:
+        record = Record.load(path)  # Fails too, and says in a line what is wrong.
+    # What Record.check does, without writing the values out anew: twice as fast.
     if plain.pop("own_digest", "") != digest(plain):
         record.check(str(path))
     _check_predictions(path.parent / PREDICTIONS, record)

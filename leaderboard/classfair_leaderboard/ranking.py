@@ -20,7 +20,7 @@ from classfair_leaderboard.load import Run
 from classfair_registry.crossfit import half_accuracy
 from classfair_registry.errors import ClassfairError
 from classfair_registry.files import digest
-from classfair_registry.predictions import Floats
+from classfair_registry.predictions import Floats, membership
 from classfair_registry.records import PROTOCOL, Stored, slug
 
 FROZEN = Path(__file__).parent / "rankings"
@@ -58,6 +58,11 @@ class Ranking:
     def hits(self) -> Hits:
         """[N] numbers of the runs that are right, by test image."""
         return self.load_hits()
+
+    @functools.cached_property
+    def shares(self) -> Floats:
+        """[3, K] membership of each class in the easy, medium and hard third."""
+        return membership(self.scores)
 
     def half_scores(
         self, label: npt.NDArray[np.int64], first: npt.NDArray[np.bool_], num_classes: int

@@ -68,6 +68,7 @@ class TableMaker:
         self._extra = tuple(extra)
         self._splits = Splits(group.cell.fingerprint)
         self._cards = {card.name: card.values for card in plugins.cards("metrics")}
+        self._ranked = {*GROUPS, *(name for name, card in self._cards.items() if card["ranked"])}
         self._per_class: set[str] = set()
         self.complaints: list[str] = []
 
@@ -118,8 +119,7 @@ class TableMaker:
 
     def _reranked(self, name: str) -> bool:
         """Whether a metric differs from the recorded one, which is ranked by the model itself."""
-        ranked = self._cards.get(name, {}).get("ranked", False)
-        return bool(ranked) and self._ranking != "own"
+        return self._ranking != "own" and name in self._ranked
 
     def _column(self, name: str, *, hidden: bool = False) -> Column:
         card = self._cards.get(name, {})
@@ -162,10 +162,11 @@ class TableMaker:
     def _values(self, run: Run, keys: Sequence[str]) -> Values:
         """Return one run's values; None where one is not defined or cannot be had."""
         stored = run.record.metrics
-        known = {key: stored[key] for key in keys if key in stored and not self._reranked(key)}
+        known = {key: value for key, value in stored.items() if not self._reranked(key)}
         values: dict[str, float | None] = dict.fromkeys(keys) | known
         try:
-            values |= zip(GROUPS, self._measured(run), strict=True)
+            if not known.keys() >= set(GROUPS):
+                values |= zip(GROUPS, self._measured(run), strict=True)
             values |= self._computed(run, [k for k in keys if k not in known and self._wanted(k)])
         except ClassfairError as error:
             place = "" if str(error).startswith(str(run.folder)) else f"{run.folder}: "

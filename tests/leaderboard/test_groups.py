@@ -29,7 +29,7 @@ def runs_of(tmp_path, accuracies, name="erm", first_seed=0) -> list[Run]:
 
 
 def test_own_thirds_with_a_tie_across_the_cut() -> None:
-    easy, medium, hard = thirds(np.array(ACCURACY), np.array(ACCURACY))
+    easy, medium, hard = thirds(np.array(ACCURACY), membership(ACCURACY))
     # Each tied class is easy for 1/3 and medium for 2/3.
     assert easy == pytest.approx((0.9 + 0.8 + 0.6) / 3)
     assert medium == pytest.approx(0.6)
@@ -40,7 +40,7 @@ def test_a_tie_is_the_average_over_all_orders_of_the_tied_classes() -> None:
     """Classes that are tied by rank but not by what is averaged."""
     scores = np.array([3.0, 2.0, 2.0, 2.0, 1.0])  # 5 classes: thirds of 2, 2, 1
     accuracy = np.array([0.9, 0.1, 0.2, 0.6, 0.5])
-    easy, medium, hard = thirds(accuracy, scores)
+    easy, medium, hard = thirds(accuracy, membership(scores))
     assert easy == pytest.approx(np.mean([(0.9 + one) / 2 for one in (0.1, 0.2, 0.6)]))
     assert medium == pytest.approx(np.mean([(0.9 - one) / 2 for one in (0.1, 0.2, 0.6)]))
     assert hard == 0.5

@@ -10,6 +10,7 @@ import pytest
 
 from classfair_leaderboard.groups import crossfit_thirds, thirds
 from classfair_registry.crossfit import half_accuracy, halves
+from classfair_registry.predictions import membership
 
 CLASSES, IMAGES, WORLDS = 30, 20, 400
 LABEL = np.repeat(np.arange(CLASSES), IMAGES)
@@ -24,8 +25,8 @@ def own_bias(true: np.ndarray, images: int) -> tuple[float, float]:
     """
     rng = np.random.default_rng(1)
     seen = rng.binomial(images, true, (WORLDS, len(true))) / images
-    easy, _, hard = np.mean([thirds(accuracy, accuracy) for accuracy in seen], axis=0)
-    true_easy, _, true_hard = thirds(true, true)
+    easy, _, hard = np.mean([thirds(accuracy, membership(accuracy)) for accuracy in seen], axis=0)
+    true_easy, _, true_hard = thirds(true, membership(true))
     return 100 * (hard - true_hard), 100 * ((easy - hard) - (true_easy - true_hard))
 
 
@@ -63,9 +64,9 @@ def gains() -> np.ndarray:
 
 
 def gain(method: np.ndarray, erm: np.ndarray, ranking: np.ndarray) -> float:
-    scores = accuracy(ranking)
+    shares = membership(accuracy(ranking))
     hard = [
-        np.mean([thirds(accuracy(run), scores)[HARD] for run in runs]) for runs in (method, erm)
+        np.mean([thirds(accuracy(run), shares)[HARD] for run in runs]) for runs in (method, erm)
     ]
     return hard[0] - hard[1]
 
