@@ -86,6 +86,14 @@ def safe_normalize(values: Tensor, dim: int = -1) -> Tensor:
     return torch.where(zero, 0.0, values * torch.where(zero, 1.0, square).rsqrt())
 
 
+def class_mask(labels: Tensor, num_classes: int) -> Tensor:
+    """Return [B, K] whether a sample is of a class, without a device sync.
+
+    Unlike ``torch.nn.functional.one_hot`` it gives a label outside 0 .. K-1 a row without any.
+    """
+    return labels[:, None] == torch.arange(num_classes, device=labels.device)
+
+
 def class_sums(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """Return [K, ...] sums of ``values`` [B, ...] over the samples of each class."""
     sums = values.new_zeros(num_classes, *values.shape[1:])

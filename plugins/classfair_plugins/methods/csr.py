@@ -50,7 +50,7 @@ from torch import Tensor
 
 from classfair_registry import hookimpl
 from classfair_registry.contracts import Batch, Phase, Reader, Setup, Task
-from classfair_registry.plain import PlainLoss
+from classfair_registry.plain import PlainLoss, class_mask
 from classfair_registry.settings import setting
 from classfair_registry.specs import Capabilities, MethodSpec
 
@@ -104,7 +104,7 @@ class Settings:
 
 def lowered(logits: Tensor, labels: Tensor, margin: str, gamma: float) -> Tensor:
     """Return [B, K] logits with the true one times 1 - gamma, less gamma, or as they are."""
-    own = labels[:, None] == torch.arange(logits.shape[1], device=labels.device)
+    own = class_mask(labels, logits.shape[1])
     if margin == "none":
         return logits
     return torch.where(
@@ -169,10 +169,8 @@ class CSR(PlainLoss):
         classes = setup.task.num_classes
         self.register_buffer("weights", torch.ones(classes, classes))
 
-    @torch.no_grad()
     def count_errors(self, _data: Reader, _number: int, _passes: int) -> None:
         """Fill W from the errors of the current network, once a pass."""
-        self.eval()
         errors = torch.zeros_like(self.weights, dtype=torch.float64)
         for batch in self.counted.batches():
             logits, chosen = self.classifier(batch.images), self.settings

@@ -62,7 +62,7 @@ from torch import Tensor, nn
 from classfair_registry import hookimpl
 from classfair_registry.contracts import Batch, Optimizer, Phase, Reader, Setup, World
 from classfair_registry.errors import UsageError
-from classfair_registry.plain import BaseMethod, class_counts, class_sums, weighted_mean
+from classfair_registry.plain import BaseMethod, class_counts, class_mask, class_sums, weighted_mean
 from classfair_registry.settings import setting
 from classfair_registry.specs import Capabilities, MethodSpec
 
@@ -249,7 +249,6 @@ def _rounds(indices: Tensor, length: int, generator: torch.Generator) -> Tensor:
     return indices[torch.cat(shuffles)[:length]]
 
 
-@torch.no_grad()
 def fill_with_means(prototypes: Tensor, classifier: Any, reader: Reader, world: World) -> None:
     """Set prototypes [K, D] to the classes' mean features, 0 for one without images."""
     sums = torch.zeros_like(prototypes, dtype=torch.float64)
@@ -319,7 +318,6 @@ class DRL(BaseMethod):
 
     def update_prototypes(self, _data: Reader, _number: int, _passes: int) -> None:
         """Fill the prototypes with the classes' mean features, once a pass."""
-        self.eval()
         fill_with_means(self.prototypes, self.classifier, self.read, self.world)
 
     def pretrain(self, batch: Batch) -> Mapping[str, Tensor]:
@@ -352,7 +350,7 @@ class DRL(BaseMethod):
     def robust(self, distances: Tensor, labels: Tensor, eps: Tensor) -> Tensor:
         """Return the [] robustness loss for [K, B] distances and [K] radii."""
         chosen = self.settings
-        positive = labels == torch.arange(len(distances), device=labels.device)[:, None]
+        positive = class_mask(labels, len(distances)).T
         official = chosen.eps_order == "official"
         radii = eps[official_partners(labels, self.world) if official else labels]
         scores = affinities(distances, positive, radii, chosen.temperature)

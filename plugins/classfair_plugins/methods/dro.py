@@ -33,6 +33,7 @@ Traps:
       to 0.40 for 1000 in 512. ``present: true`` undoes that; no official code does.
     - Even at q = 1 / K the loss is the mean over classes, not over samples: the only image of its
       class in a batch weighs as much as three of another.
+    - ``mode: greedy`` trains on a share alpha of the classes at a time, so mind small alpha.
     - q sums up losses over the whole run. When training losses vanish it stays where it is.
 """
 

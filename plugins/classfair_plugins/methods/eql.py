@@ -52,7 +52,7 @@ from torch import Tensor
 
 from classfair_registry import hookimpl
 from classfair_registry.contracts import Batch, Setup, Task
-from classfair_registry.plain import PlainLoss
+from classfair_registry.plain import PlainLoss, class_mask
 from classfair_registry.settings import setting
 from classfair_registry.specs import Capabilities, MethodSpec
 
@@ -133,8 +133,7 @@ def initial_bias(prior: float) -> float:
 
 def dropped(labels: Tensor, tail: Tensor, draws: Tensor, gamma: float) -> Tensor:
     """Return the [B, K] negatives of tail classes whose uniform draw is below gamma."""
-    negative = labels[:, None] != torch.arange(len(tail), device=labels.device)
-    return negative & tail & (draws < gamma)
+    return ~class_mask(labels, len(tail)) & tail & (draws < gamma)
 
 
 def softmax_losses(logits: Tensor, labels: Tensor, drop: Tensor) -> Tensor:
@@ -144,7 +143,7 @@ def softmax_losses(logits: Tensor, labels: Tensor, drop: Tensor) -> Tensor:
 
 def sigmoid_losses(logits: Tensor, labels: Tensor, tail: Tensor) -> Tensor:
     """Return [B] sums over classes (equations 6 and 7); the label K is background."""
-    target = labels[:, None] == torch.arange(len(tail), device=labels.device)
+    target = class_mask(labels, len(tail))
     foreground = (labels < len(tail))[:, None]
     weight = ~(foreground & tail & ~target)
     each = F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype), reduction="none")

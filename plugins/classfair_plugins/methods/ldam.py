@@ -44,7 +44,7 @@ from torch import Tensor
 
 from classfair_registry import hookimpl
 from classfair_registry.contracts import Batch, Setup, Task
-from classfair_registry.plain import PlainLoss, weighted_mean
+from classfair_registry.plain import PlainLoss, class_mask, weighted_mean
 from classfair_registry.settings import setting
 from classfair_registry.specs import Capabilities, MethodSpec
 
@@ -107,7 +107,7 @@ def class_weights(counts: Sequence[int], beta: float) -> Tensor:
 
 def subtract_margin(logits: Tensor, labels: Tensor, margin: Tensor) -> Tensor:
     """Return [B, K] logits whose entry of the true class is lowered by that class's margin [K]."""
-    own = labels[:, None] == torch.arange(len(margin), device=labels.device)
+    own = class_mask(labels, len(margin))
     return torch.where(own, logits - margin, logits)
 
 

@@ -65,6 +65,14 @@ def losses(method: Any, toy: Toy) -> list[float]:
     return [terms["loss"].item() for terms in train(method, toy, Position())]
 
 
+def begin_pass(method: Any, toy: Toy, phase: int = 0, number: int = 0) -> None:
+    """Let a phase look at the training data before a pass, as a loop does."""
+    method.eval()
+    with torch.no_grad():
+        method.phases()[phase].each_pass(toy.data("train"), number, toy.passes)
+    method.train()
+
+
 def weights(method: nn.Module) -> Tensor:
     return torch.cat([value.detach().flatten() for value in method.parameters()])
 

@@ -9,7 +9,16 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from method_tools import PLAIN, assert_ranks_equal_one, close, f64, losses, make, weights
+from method_tools import (
+    PLAIN,
+    assert_ranks_equal_one,
+    begin_pass,
+    close,
+    f64,
+    losses,
+    make,
+    weights,
+)
 from torch import Tensor
 
 from classfair_plugins.methods import drl
@@ -230,8 +239,7 @@ def test_phases_share_the_recipes_passes_and_only_the_last_is_selectable():
 def test_prototypes_are_class_means_of_features_in_eval_mode(source):
     toy = Toy(counts=(20, 12, 8))
     method = make(SPEC, toy, prototypes_on=source)
-    method.train()
-    method.phases()[1].each_pass(toy.data("train"), 0, 2)
+    begin_pass(method, toy, 1)
     reader = toy.data("train", "eval" if source == "plain" else "train")
     features = method.classifier.eval().features(reader.images(torch.arange(40))).detach()
     expected = torch.stack([features[toy.train.labels == k].mean(0) for k in range(3)])
@@ -250,13 +258,9 @@ def test_the_feature_phase_trains_encoder_and_radii_and_the_classifier_phase_onl
     toy = Toy()
     method = make(SPEC, toy)
     _, features, classifier = method.phases()
-    features.each_pass(toy.data("train"), 0, 2)
-    method.train()
-    head, body, eps = (
-        named(method.classifier.head),
-        named(method.classifier.backbone),
-        method.eps.clone(),
-    )
+    begin_pass(method, toy, 1)
+    head, body = named(method.classifier.head), named(method.classifier.backbone)
+    eps = method.eps.clone()
     terms = features.step(toy.batch())
     assert set(terms) == {"loss", "ce", "robust"}
     torch.testing.assert_close(terms["loss"], terms["ce"] + terms["robust"])
@@ -274,7 +278,7 @@ def test_the_feature_phase_trains_encoder_and_radii_and_the_classifier_phase_onl
 def test_the_step_of_the_feature_phase_has_the_gradient_of_the_whole_loss():
     toy = Toy(counts=(20, 12, 8), network=PLAIN)
     method = make(SPEC, toy, weight=0.7)
-    method.phases()[1].each_pass(toy.data("train"), 0, 2)
+    begin_pass(method, toy, 1)
     batch, other = toy.batch(), make(SPEC, toy, weight=0.7)
     features = other.classifier.features(batch.images)
     ce = F.cross_entropy(
@@ -377,7 +381,7 @@ def test_it_trains_on_zero_huge_and_normalised_features(network):
 def test_a_batch_of_one_and_a_class_with_one_image_are_finite():
     toy = Toy(counts=(20, 19, 1), network=PLAIN)
     method = make(SPEC, toy)
-    method.phases()[1].each_pass(toy.data("train"), 0, 1)
+    begin_pass(method, toy, 1)
     for index in ([3], toy.train.labels.argmax()[None].tolist()):
         assert method.phases()[1].step(toy.batch(index))["loss"].isfinite()
     assert weights(method).isfinite().all()
