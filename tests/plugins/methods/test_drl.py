@@ -27,8 +27,7 @@ from classfair_registry.testing import Network, Position, Toy, World, in_lockste
 
 (SPEC,) = drl.classfair_methods()
 ALONE = World()
-EVEN = {"feature_share": 0.4, "classifier_share": 0.3}
-"""Shares under which six passes give each phase two."""
+EVEN = {"feature_share": 0.4, "classifier_share": 0.3}  # of six passes, two for each phase
 
 
 def positives(labels: Tensor, classes: int) -> Tensor:
@@ -77,7 +76,6 @@ def test_both_orders_of_the_radii_are_the_worked_example(worked_example):
         close(example, loss, expected[total])
         by_class = expected[f"per_class_loss_{order}"]
         close(example, each[:2], [by_class["0"], by_class["1"]])
-        # The gradients are given to six digits.
         close(example, leaf.grad, expected[f"grad_eps_{order}_approx"])
 
 
@@ -251,7 +249,7 @@ def named(module: torch.nn.Module) -> dict[str, Tensor]:
 
 
 def same(before: dict[str, Tensor], module: torch.nn.Module) -> bool:
-    return all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    return all(torch.equal(before[name], now) for name, now in module.state_dict().items())
 
 
 def test_the_feature_phase_trains_encoder_and_radii_and_the_classifier_phase_only_the_head():
