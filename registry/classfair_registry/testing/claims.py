@@ -96,17 +96,25 @@ def phases_add_up(subject: Subject) -> None:
                 f"phase {phase.name!r} has share {phase.share} and {phase.views} views; "
                 "a share is 0 or more, views 1 or more"
             )
-        if not all(isinstance(optimizer, Sgd) for optimizer in phase.optimizers):
-            raise Broken(
-                f"phase {phase.name!r} has an optimiser of its own; use setup.optimizer, which "
-                "reduces, clips and schedules"
-            )
     total = sum(phase.share for phase in phases)
     if phases and not subject.spec.budget and abs(total - 1) > 1e-6:
         raise Broken(
             f"the shares of its phases sum to {total:g}; make it 1, or say in MethodSpec.budget "
             "what it takes beyond the recipe's passes"
         )
+
+
+def optimizes_by_setup(subject: Subject) -> None:
+    """Every optimiser comes from the setup, which reduces, clips and schedules."""
+    method = subject.plain.method
+    listed = [optimizer for phase in method.phases() for optimizer in phase.optimizers]
+    bare = [value for value in vars(method).values() if isinstance(value, torch.optim.Optimizer)]
+    for optimizer in [*listed, *bare]:
+        if not isinstance(optimizer, Sgd):
+            raise Broken(
+                f"it uses a {type(optimizer).__name__} of its own; take setup.optimizer, which "
+                "reduces, clips and schedules"
+            )
 
 
 def has_the_right_shapes(subject: Subject) -> None:

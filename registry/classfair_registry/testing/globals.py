@@ -97,9 +97,10 @@ def changed(before: list[Any]) -> list[str]:
 
 @contextlib.contextmanager
 def isolated() -> Iterator[None]:
-    """Compute with one thread, and leave every global and torch's random state as it was."""
+    """Compute with one thread, without warnings, and put back all globals and random states."""
     before = read()
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         torch.set_num_threads(1)
         try:
             yield

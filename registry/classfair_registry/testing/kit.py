@@ -63,25 +63,28 @@ class Check:
         return (self.test.__doc__ or "").splitlines()[0]
 
 
+_MADE_WELL = ("global_state", "optimizers")
+
 CHECKS: tuple[Check, ...] = (
     Check("spec", claims.spec_is_complete),
     Check("splits", claims.reads_declared_splits),
     Check("runs", claims.runs, ("splits",)),
+    Check("global_state", looking.leaves_globals_alone, ("runs",)),
+    Check("optimizers", claims.optimizes_by_setup, ("runs",)),
     Check("phases", claims.phases_add_up, ("runs",)),
     Check("shapes", claims.has_the_right_shapes, ("runs",)),
-    Check("finite", claims.is_finite, ("runs",)),
+    Check("finite", claims.is_finite, _MADE_WELL),
     Check("learns", claims.learns, ("finite",)),
-    Check("checkpoint", exactness.can_be_saved, ("runs",)),
-    Check("repeat", exactness.repeats, ("runs",)),
+    Check("checkpoint", exactness.can_be_saved, _MADE_WELL),
+    Check("repeat", exactness.repeats, _MADE_WELL),
     Check("resume", exactness.resumes, ("repeat", "checkpoint"), _if_exact),
     Check("predict", looking.is_not_changed_by_looking, ("repeat",)),
-    Check("global_state", looking.leaves_globals_alone, ("runs",)),
     Check("regimes", claims.fits_its_regimes, ("finite",)),
     Check("absent_class", edges.survives_absent_classes, ("finite",)),
     Check("class_of_one", edges.survives_a_class_of_one, ("absent_class",)),
     Check("constant_features", edges.survives_constant_features, ("finite",)),
     Check("zero_features", edges.survives_zero_features, ("constant_features",)),
-    Check("batch_of_one", edges.survives_batches_of_one, ("absent_class", "constant_features")),
+    Check("batch_of_one", edges.survives_batches_of_one, ("class_of_one", "constant_features")),
     Check("large_logits", edges.survives_large_logits, ("finite",)),
     Check("bf16", edges.runs_in_bfloat16, ("finite",)),
     Check("distributed", several.equals_one_process, ("repeat", "absent_class"), _if_distributed),

@@ -12,7 +12,7 @@ from torch import Tensor
 from classfair_registry.contracts import Batch, Phase
 from classfair_registry.testing import globals as process
 from classfair_registry.testing.loop import Position, state, train
-from classfair_registry.testing.seeds import derive
+from classfair_registry.testing.seeds import seed_torch
 from classfair_registry.testing.subject import (
     Broken,
     Run,
@@ -74,7 +74,7 @@ def _watched(subject: Subject) -> Run:
 def leaves_globals_alone(subject: Subject) -> None:
     """It changes no global state, seeds no global generator, and writes into no batch."""
     toy = subject.toy()
-    torch.manual_seed(derive(toy.seed, "make"))
+    seed_torch(toy.seed, "make")
     method: Any = _guarded("its making", subject.spec.make)(toy, subject.settings)
     phases = [_guarded_phase(phase) for phase in _guarded("phases", method.phases)()]
     for _ in train(method, toy, Position(), phases):

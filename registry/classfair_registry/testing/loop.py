@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from classfair_registry.contracts import Batch, Phase
-from classfair_registry.testing.seeds import derive, generator
-from classfair_registry.testing.toy import Images, Toy, augment
+from classfair_registry.testing.seeds import generator, seed_torch
+from classfair_registry.testing.toy import Images, Toy
 
 
 @dataclasses.dataclass
@@ -62,7 +62,7 @@ def train(
             for number in range(at.batch, len(batches)):
                 toy.progress.fill_((at.made + number / len(batches)) / total)
                 method.train()
-                torch.manual_seed(derive(at.seed, "step", at.phase, at.made, number))
+                seed_torch(at.seed, "step", at.phase, at.made, number)
                 with toy.world.batch(len(batches[number])) as mine:
                     terms = phase.step(compose(toy, split, at, phase, batches[number][mine]))
                 at.batch = number + 1
@@ -84,7 +84,7 @@ def enter(method: Any, toy: Toy, at: Position, phase: Phase) -> None:
     """Let a phase look at its split before its first pass: no gradient, eval mode."""
     if phase.enter is not None:
         method.eval()
-        torch.manual_seed(derive(at.seed, "enter", at.phase))
+        seed_torch(at.seed, "enter", at.phase)
         with torch.no_grad():
             phase.enter(toy.data(phase.split))
 
@@ -93,7 +93,7 @@ def begin_pass(method: Any, toy: Toy, at: Position, phase: Phase, total: int) ->
     """Let a phase look at its split before a pass, and return the order of the pass."""
     if phase.each_pass is not None:
         method.eval()
-        torch.manual_seed(derive(at.seed, "each pass", at.phase, at.made))
+        seed_torch(at.seed, "each pass", at.phase, at.made)
         with torch.no_grad():
             phase.each_pass(toy.data(phase.split), at.made, total)
     shuffle = generator(at.seed, "order", at.phase, at.made)
@@ -133,8 +133,8 @@ def compose(toy: Toy, split: Images, at: Position, phase: Phase, places: Tensor)
     views = []
     for view in range(phase.views):
         random = generator(at.seed, "view", at.phase, at.made, view)
-        draws = torch.rand(len(at.order), 2, generator=random, dtype=torch.float32)[places]
-        views.append(augment(split.images[index], draws.to(toy.device)))
+        draws = torch.rand(len(at.order), 2, generator=random, dtype=torch.float32)
+        views.append(split.augmented(index, draws[places]))
     return Batch(index, views, split.labels[index], toy.progress.clone())
 
 

@@ -18,7 +18,7 @@ import torch.multiprocessing
 from classfair_registry.settings import build
 from classfair_registry.specs import MethodSpec
 from classfair_registry.testing.loop import Position, state, train
-from classfair_registry.testing.seeds import derive
+from classfair_registry.testing.seeds import seed_torch
 from classfair_registry.testing.subject import Broken
 from classfair_registry.testing.toy import Toy
 from classfair_registry.testing.worlds import Gloo
@@ -99,7 +99,7 @@ def _rank(rank: int, work: _Work) -> None:
         "gloo", f"file://{work.folder}/meeting", rank=rank, world_size=work.size
     )
     toy = Toy(world=Gloo(), **work.toy)
-    torch.manual_seed(derive(toy.seed, "make"))
+    seed_torch(toy.seed, "make")
     method = work.make.find()(toy, build(work.settings.find(), work.resolved))
     for _ in train(method, toy, Position()):
         pass

@@ -16,3 +16,11 @@ def derive(*names: object) -> int:
 def generator(*names: object) -> torch.Generator:
     """Return a CPU generator seeded by the names."""
     return torch.Generator().manual_seed(derive(*names))
+
+
+def seed_torch(*names: object) -> None:
+    """Seed torch's generators by the names; a CUDA device's too, if one is in use."""
+    # Directly: torch.manual_seed keeps a stack trace for a CUDA device that nobody may ever use.
+    torch.default_generator.manual_seed(derive(*names))
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(derive(*names))

@@ -14,7 +14,7 @@ from classfair_registry.contracts import Phase
 from classfair_registry.settings import build, describe, resolve
 from classfair_registry.specs import MethodSpec, Regime
 from classfair_registry.testing.loop import Position, optimizers, state, train
-from classfair_registry.testing.seeds import derive
+from classfair_registry.testing.seeds import seed_torch
 from classfair_registry.testing.toy import Toy
 
 
@@ -75,7 +75,7 @@ class Subject:
 
     def make(self, toy: Toy) -> Any:
         """Make the method, with torch seeded as the toy is."""
-        torch.manual_seed(derive(toy.seed, "make"))
+        seed_torch(toy.seed, "make")
         setup: Any = toy  # Its world can do more than the contract's.
         return self.spec.make(setup, self.settings)
 

@@ -23,7 +23,7 @@ from classfair_registry.contracts import Batch, Task
 from classfair_registry.specs import Regime
 from classfair_registry.testing.network import Backbone, Classifier, Network
 from classfair_registry.testing.optimizer import Rates, Sgd, override
-from classfair_registry.testing.seeds import derive, generator
+from classfair_registry.testing.seeds import generator, seed_torch
 from classfair_registry.testing.worlds import World
 
 SHAPE = (3, 8, 8)
@@ -35,10 +35,11 @@ class UndeclaredSplit(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Images:
-    """A split: [n, 3, 8, 8] float32 images and [n] int64 labels."""
+    """A split: [n, 3, 8, 8] float32 images, [n] int64 labels, and whether images vary at all."""
 
     images: Tensor
     labels: Tensor
+    varied: bool
 
     @classmethod
     def make(cls, counts: Sequence[int], kind: str, split: str) -> Images:
@@ -52,17 +53,20 @@ class Images:
             len(labels), *SHAPE, generator=generator("toy", "noise", split), dtype=torch.float32
         )
         images = patterns[labels] + noise
-        return cls(torch.ones_like(images) if kind == "constant" else images, labels)
+        varied = kind == "made"
+        return cls(images if varied else torch.ones_like(images), labels, varied)
+
+    def augmented(self, index: Tensor, draws: Tensor) -> Tensor:
+        """Return images [B], mirrored and of another contrast as their draws [B, 2] say."""
+        images, draws = self.images[index], draws.to(index.device)
+        if not self.varied:
+            return images
+        mirrored = torch.where((draws[:, 0] < 0.5)[:, None, None, None], images.flip(3), images)
+        return mirrored * (0.8 + 0.4 * draws[:, 1, None, None, None])
 
     def to(self, device: str) -> Images:
         """Return the same on a device."""
-        return Images(self.images.to(device), self.labels.to(device))
-
-
-def augment(images: Tensor, draws: Tensor) -> Tensor:
-    """Mirror those images [B, C, H, W] whose draw [B, 2] says so, and change their contrast."""
-    flipped = torch.where((draws[:, 0] < 0.5)[:, None, None, None], images.flip(3), images)
-    return flipped * (0.8 + 0.4 * draws[:, 1, None, None, None])
+        return Images(self.images.to(device), self.labels.to(device), self.varied)
 
 
 class Reader:
@@ -80,10 +84,9 @@ class Reader:
         """Return the images of an index."""
         if self._transform == "eval":
             return self._split.images[index]
-        draws = torch.rand(
-            len(self.labels), 2, generator=generator("toy", "reader"), dtype=torch.float32
-        )
-        return augment(self._split.images[index], draws.to(index.device)[index])
+        size = (len(self.labels), 2)
+        draws = torch.rand(size, generator=generator("toy", "reader"), dtype=torch.float32)
+        return self._split.augmented(index, draws[index.cpu()])
 
     def batches(self) -> Iterator[Batch]:
         """Iterate over this rank's images, in as many batches as every other rank."""
@@ -182,7 +185,7 @@ class Toy:
 
     def _initial(self, make: Any, init: int) -> Any:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self.seed, "init", init))
+            seed_torch(self.seed, "init", init)
             return make().to(self.device)
 
     def optimizer(

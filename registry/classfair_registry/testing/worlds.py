@@ -31,8 +31,13 @@ class World:
         self._total = 0
         self._replicated = size == 1
 
-    def exchange(self, values: Tensor) -> list[Tensor]:
-        """Return what each rank gave, in rank order; shapes may differ."""
+    def exchange(self, values: Tensor, *, rows: bool = False) -> list[Tensor]:  # noqa: ARG002 - for others
+        """Return what each rank gave, in rank order.
+
+        Args:
+            values: of the same shape on all ranks.
+            rows: whether their first numbers may differ.
+        """
         return [values]
 
     @contextlib.contextmanager
@@ -107,7 +112,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, world: World) -> Tensor:
-        parts = world.exchange(values)
+        parts = world.exchange(values, rows=True)
         ctx.world, ctx.sizes = world, [len(part) for part in parts]
         return torch.cat(parts)
 
@@ -123,8 +128,8 @@ class Gloo(World):
     def __init__(self) -> None:
         super().__init__(torch.distributed.get_rank(), torch.distributed.get_world_size())
 
-    def exchange(self, values: Tensor) -> list[Tensor]:
-        """Return what each rank gave; objects, since rows may differ in number."""
+    def exchange(self, values: Tensor, *, rows: bool = False) -> list[Tensor]:  # noqa: ARG002 - objects
+        """Return what each rank gave; as objects, since rows may differ in number."""
         parts: list[Any] = [None] * self.size
         torch.distributed.all_gather_object(parts, values.detach())
         return parts
@@ -164,7 +169,7 @@ class Lockstep(World):
         super().__init__(rank, turns.size)
         self._turns, self._count = turns, 0
 
-    def exchange(self, values: Tensor) -> list[Tensor]:
+    def exchange(self, values: Tensor, *, rows: bool = False) -> list[Tensor]:
         """Leave a letter, let the others run until they did the same, and read all of them.
 
         Raises:
@@ -178,7 +183,8 @@ class Lockstep(World):
         self._turns.pass_on(self.rank)
         self._turns.wait(self.rank)
         torch.set_rng_state(random_state)
-        if len(letters) < self.size or len({part.shape[1:] for part in letters.values()}) > 1:
+        kinds = {part.shape[1:] if rows else part.shape for part in letters.values()}
+        if len(letters) < self.size or len(kinds) > 1:
             raise _OutOfStep("the processes do not make the same sequence of collective calls")
         return [letters[rank] for rank in range(self.size)]
 
