@@ -108,7 +108,7 @@ def why_missing(results: Path, cell: CellInfo) -> str:
     except ClassfairError as error:
         return str(error)
     if (folder / "record.json").is_file():
-        return "its record is left out"
+        return "with a record that cannot be used"
     return "not finished" if (folder / "cell.json").is_file() else "not run"
 
 

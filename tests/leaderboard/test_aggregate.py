@@ -111,7 +111,7 @@ def test_reasons_of_missing_runs(tmp_path) -> None:
     (row,) = groups_of(tmp_path, cells)[0].rows
     assert row.missing == {
         0: "failed, oom: too big",
-        1: "its record is left out",
+        1: "with a record that cannot be used",
         2: "not finished",
         3: "not run",
     }
