@@ -127,6 +127,28 @@ def test_the_server_imports_ahead_on_a_single_thread(job, monkeypatch):
     assert len(list(Path(f"/proc/{facts(one)['server']}/task").iterdir())) == 1
 
 
+def test_the_server_outlives_signals_to_the_whole_group(job):
+    first, second = job("report", "FOLDER"), job("report", "FOLDER")
+    run(first)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        os.kill(facts(first)["server"], number)
+    run(second)
+    assert facts(second)["server"] == facts(first)["server"]
+
+
+def test_loading_the_launcher_changes_no_signal_of_the_runner():
+    code = """
+        import signal
+        def met():
+            masked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            return masked, [signal.getsignal(number) for number in signal.valid_signals()]
+        before = met()
+        from classfair_plugins.launchers import local
+        assert met() == before
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
 def test_no_descriptor_is_leaked_to_the_next_job_or_kept(job):
     run(job("sleep", 0))
     before = open_files()

@@ -1,5 +1,7 @@
 """What the fork server imports before it forks; importing this module is what does it.
 
+Elsewhere, where no ``CLASSFAIR_WARM`` names modules, it does nothing.
+
 The server only imports: no tensor operation and no question to CUDA, for a child that is forked
 after its parent used threads hangs.
 """
@@ -13,7 +15,7 @@ import signal
 import warnings
 from collections.abc import Iterable
 
-VARIABLE = "CLASSFAIR_WARM"
+from classfair_plugins.launchers.local import BLOCKED, WARM
 
 
 def _import(names: Iterable[str]) -> None:
@@ -28,7 +30,15 @@ def _import(names: Iterable[str]) -> None:
         _import(getattr(module, "PRELOAD", ()))
 
 
-_import(filter(None, os.environ.pop(VARIABLE, "").split(",")))
-# Children are born deaf to the Ctrl-C that the terminal sends to all of them: the runner decides.
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-gc.freeze()  # Collecting in a child would otherwise copy the pages that it shares.
+def _warm_up(names: str) -> None:
+    # Children are born deaf to the Ctrl-C that a terminal sends to all of them: the runner decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Nor does the server die with a signal to all, or nobody would learn how its children end.
+    # Blocked rather than ignored: what is sent to a child in its first moments waits for it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+    _import(filter(None, names.split(",")))
+    gc.freeze()  # Collecting in a child would otherwise copy the pages that it shares.
+
+
+if WARM in os.environ:
+    _warm_up(os.environ.pop(WARM))

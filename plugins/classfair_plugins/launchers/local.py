@@ -30,7 +30,6 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from classfair_plugins.launchers import _warm
 from classfair_plugins.launchers._room import Room
 from classfair_registry import hookimpl
 from classfair_registry.specs import Job, JobState, LauncherSpec, LaunchOptions
@@ -39,6 +38,10 @@ LOG = "log.txt"
 GRACE_SECONDS = 60.0
 """What a job has for its checkpoint between being asked to stop and being killed."""
 TICK_SECONDS = 0.2
+WARM = "CLASSFAIR_WARM"
+"""Names, for the fork server, the modules to import ahead."""
+BLOCKED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+"""Signals that the fork server does not meet."""
 _SERVER_DIED = 255
 _clock = time.monotonic
 
@@ -94,8 +97,9 @@ class _Child:
         self.process.close()
         if code == _SERVER_DIED and pid is not None and _alive(pid):
             # The fork server itself was killed. Its child lives, but nobody learns how it ends.
-            os.kill(pid, signal.SIGTERM)
             code = None
+            if self._killed_at == math.inf:
+                os.kill(pid, signal.SIGTERM)
         return JobState("ended", code, self.reason)
 
 
@@ -189,10 +193,10 @@ def _start(job: Job, taken: tuple[str, ...]) -> ForkServerProcess:
 
 def _ensure_server(module: str) -> None:
     """Start the fork server, if there is none, with ``module`` imported and on one thread."""
-    forkserver.set_forkserver_preload([_warm.__name__])
+    forkserver.set_forkserver_preload([f"{__package__}._warm"])
     # A linear algebra library makes its threads when it is loaded, and threads do not survive
     # a fork; cells set the number that they want by themselves.
-    with _environment({_warm.VARIABLE: module, **_threads(1)}):
+    with _environment({WARM: module, **_threads(1)}):
         forkserver.ensure_running()
 
 
@@ -230,14 +234,21 @@ def _child(
     module: str, arguments: tuple[str, ...], folder: str, environment: Mapping[str, str]
 ) -> None:
     """Be the job: runs in the new process and ends it with what ``main`` returns."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_DFL)
+    _set_signals()
     os.environ.clear()
     os.environ.update(environment)
     _log_into(Path(folder) / LOG)
     threading.Thread(target=_follow_parent, daemon=True).start()
     sys.exit(importlib.import_module(module).main(arguments))
+
+
+def _set_signals() -> None:
+    """Listen to requests to stop, and leave to the runner what concerns the whole terminal."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
 
 
 def _log_into(path: Path) -> None:
