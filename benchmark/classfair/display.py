@@ -203,7 +203,7 @@ def render(board: Board, height: int = 24) -> RenderableType:
 
 def _bar(board: Board) -> RenderableType:
     partly = sum(progress.done for progress in board.running.values() if progress)
-    ended = board.done + board.failed + board.preempted + partly
+    ended = board.done + board.failed + partly
     row = Table.grid(expand=True, padding=(0, 1, 0, 0))
     row.add_column(no_wrap=True, overflow="ellipsis", max_width=30)
     row.add_column(ratio=1)

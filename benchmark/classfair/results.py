@@ -181,13 +181,14 @@ class Results:
     def begin(self, cell: CellInfo) -> Path:
         """Make a cell's folder ready for another try and return it.
 
-        What an earlier try left is removed, except its checkpoint and its log. A record that does
-        not count is put aside as ``record.json.rejected``.
+        What an earlier try left is removed, except its checkpoint and its log; so are files that it
+        was killed while writing. A record that does not count is put aside as
+        ``record.json.rejected``. Only who has the cell's claim may do this.
         """
         folder = self.folder_of(cell)
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (FAILURE, PROGRESS):
-            (folder / name).unlink(missing_ok=True)
+        for path in (folder / FAILURE, folder / PROGRESS, *folder.glob(".*.part")):
+            path.unlink(missing_ok=True)
         if (folder / RECORD).exists():
             (folder / RECORD).replace(folder / f"{RECORD}.rejected")
         cell.save(folder / CELL)
