@@ -75,7 +75,7 @@ def test_what_came_of_an_earlier_try_is_said(tmp_path: Path) -> None:
     (stopped / "checkpoint.pt").write_bytes(b"half")
     (torn / "record.json").write_text('{"cell": ')
     text = (edited / "record.json").read_text()
-    (edited / "record.json").write_text(text.replace('"overall": 0.5', '"overall": 0.9'))
+    (edited / "record.json").write_text(text.replace('"overall": 50.0', '"overall": 90.0'))
     made = planned(tmp_path, expansion)
     assert [p.cached for p in made.cells] == [False] * 4
     assert made.cells[0].why == "failed: oom: no room"

@@ -9,6 +9,7 @@ from classfair.changes import Changes
 from classfair.expand import expand
 from classfair.matrix import Expansion
 from classfair.yaml_strict import parse
+from classfair_registry.files import file_digest
 from classfair_registry.manager import Plugins
 from classfair_registry.records import CellInfo, Cost, Record
 
@@ -60,10 +61,11 @@ def finish(results: Path, cell: CellInfo, seconds: float = 2.0) -> Path:
     folder = results / cell.folder
     folder.mkdir(parents=True)
     cell.save(folder / "cell.json")
+    (folder / "predictions.npz").write_bytes(b"none")
     record = Record(
         cell=cell,
-        dataset={"name": "toy"},
-        metrics={"overall": 0.5},
+        dataset={"name": "toy", "title": "Toy", "headline": "overall", "test": 40},
+        metrics={"overall": 50.0},
         class_accuracy=[0.5] * 4,
         class_count=[10] * 4,
         selection={"rule": "last"},
@@ -76,7 +78,7 @@ def finish(results: Path, cell: CellInfo, seconds: float = 2.0) -> Path:
         ),
         machine={},
         provenance={},
-        digests={},
+        digests={"predictions.npz": file_digest(folder / "predictions.npz")},
         result_digest="",
     )
     record.sealed().save(folder / "record.json")
