@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classfair_registry.contracts import Batch, Phase, Setup
+from classfair_registry.contracts import Batch, Phase, Reader, Setup
 from classfair_registry.plain import PlainLoss, class_counts, class_sums
 from classfair_registry.settings import setting
 from classfair_registry.specs import Capabilities, MethodSpec
@@ -42,7 +42,46 @@ def spec(make: Any, **changes: Any) -> MethodSpec:
     return MethodSpec(**values)
 
 
+class PostHoc(Reference):
+    """Trains nothing, and fits a bias of each class on held-out images."""
+
+    def __init__(self, setup: Setup, settings: Any) -> None:
+        super().__init__(setup, settings)
+        self.setup_world = setup.world
+        self.held_out = setup.data("val")
+        self.register_buffer("bias", torch.zeros(setup.task.num_classes))
+
+    def phases(self) -> Sequence[Phase]:
+        return [Phase("fit", self.step, share=0.0, enter=self.fit, split="val")]
+
+    def fit(self, data: Reader) -> None:
+        sums = torch.zeros_like(self.bias)
+        for batch in data.batches():
+            sums += self.classifier(batch.images).sum(0)
+        self.bias.copy_(-self.setup_world.all_reduce(sums) / len(data.labels))
+
+    def predict(self, images: Tensor) -> Tensor:
+        return super().predict(images) + self.bias
+
+
+class Given(Reference):
+    """Judges the weights as they are."""
+
+    def phases(self) -> Sequence[Phase]:
+        return []
+
+
 REFERENCE = spec(Reference, capabilities=Capabilities(distributed=True, capturable=True))
+SOUND = (
+    REFERENCE,
+    spec(
+        PostHoc,
+        splits=("val",),
+        budget="one pass over the validation split",
+        capabilities=Capabilities(distributed=True),
+    ),
+    spec(Given, budget="no training", capabilities=Capabilities(distributed=True)),
+)
 
 
 # -- state, randomness, numbers ------------------------------------------------------------------

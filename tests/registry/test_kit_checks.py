@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import unittest
 
 import broken_methods
@@ -13,9 +15,13 @@ from classfair_registry.specs import Capabilities
 from classfair_registry.testing import CHECKS, check_method, conformance_cases, run_case
 from classfair_registry.testing import globals as process
 from classfair_registry.testing.kit import Conformance
+from classfair_registry.testing.processes import Place
+from classfair_registry.testing.subject import Broken
 
 
-@pytest.mark.parametrize("case", conformance_cases(broken_methods.REFERENCE), ids=str)
+@pytest.mark.parametrize(
+    "case", [case for spec in broken_methods.SOUND for case in conformance_cases(spec)], ids=str
+)
 def test_a_sound_method_passes(case):
     run_case(case)
 
@@ -101,6 +107,34 @@ def test_a_thorough_run_takes_real_processes_too():
     conformance = Conformance(broken_methods.REFERENCE, quick=False)
     result = conformance.result("gloo")
     assert result.outcome == "passed", result.sentence
+
+
+def test_a_function_is_found_by_another_process_in_a_file_of_its_own(tmp_path):
+    file = tmp_path / "a_plugin_file.py"
+    file.write_text("class Outer:\n    def made():\n        return 7\n")
+    here = Place("a_plugin_module_of_one_file", str(file), "Outer.made")
+    assert here.find()() == 7
+    assert Place.of(here.find()) == here
+    del sys.modules[here.module]
+    assert here.find()() == 7
+
+
+def test_what_no_other_process_can_find_is_refused():
+    with pytest.raises(Broken, match="at module level"):
+        Place.of(lambda setup, settings: None)
+
+
+def test_the_kit_needs_neither_pytest_nor_the_engine():
+    code = (
+        "import sys, classfair_registry.testing; "
+        "print([n for n in ('pytest', 'classfair', 'classfair_plugins') if n in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_a_method_can_be_named_instead_of_given():
+    assert [str(case) for case in conformance_cases("erm")][:2] == ["erm-spec", "erm-splits"]
 
 
 @pytest.mark.gpu

@@ -99,7 +99,8 @@ def changed(before: list[Any]) -> list[str]:
 def isolated() -> Iterator[None]:
     """Compute with one thread, without warnings, and put back all globals and random states."""
     before = read()
-    with torch.random.fork_rng(), warnings.catch_warnings():
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with warnings.catch_warnings(), torch.random.fork_rng(devices):
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
         try:

@@ -152,9 +152,9 @@ class Conformance:
 
 def _sentence(error: Exception) -> str:
     """Say what was raised and where: the innermost line outside of torch and of this kit."""
-    kit = str(Path(__file__).parent)
+    others = tuple(str(Path(file).parent) for file in (__file__, torch.__file__))
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(kit) and "torch" not in f.filename]
+    own = [frame for frame in frames if not frame.filename.startswith(others)]
     frame = (own or list(frames))[-1]
     text = " ".join(str(error).split())
     return (
