@@ -182,7 +182,10 @@ class _Runner:
         while (cell := self._take()) is not None:
             fresh = self.results.state(cell).kind != "preempted"
             self.pace.started(cell.key, fresh=fresh)
-            folder = self.results.begin(cell)
+            try:
+                folder = self.results.begin(cell)
+            except OSError as error:
+                raise ClassfairError(f"{error.filename}: {error.strerror}") from error
             yield self.settings.job(cell, folder, self.costs[cell.key])
 
     def _take(self) -> CellInfo | None:
@@ -247,7 +250,7 @@ class _Runner:
         if state.kind not in ("done", "failed"):
             failure = self._why(cell, state, job_state)
             if failure is not None:
-                failure.save(self._failure(cell))
+                self._save(failure, self._failure(cell))
                 state = CellState("failed", failure.kind, failure.message)
             else:
                 state = CellState("preempted")
@@ -257,6 +260,12 @@ class _Runner:
         if state.complaint and job_state.exit_code == 0:
             return Failure(kind="error", message=state.complaint)
         return explain(job_state, self.results.folder_of(cell), self.settings.minutes)
+
+    def _save(self, failure: Failure, path: Path) -> None:
+        try:
+            failure.save(path)
+        except OSError as error:  # A full disk ends this cell, not the others.
+            self._complain([f"{path}: {error.strerror}"])
 
     def _settle(self, cell: CellInfo, state: CellState, *, ours: bool = True) -> None:
         """Count a cell that ended and tell of it; observers hear only of this runner's cells."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import io
 import json
 import os
@@ -22,7 +23,7 @@ from classfair import runner
 from classfair.results import Results, is_running, locked
 from classfair_plugins.launchers import local
 from classfair_plugins.observers import json_lines
-from classfair_registry.errors import UsageError
+from classfair_registry.errors import ClassfairError, UsageError
 from classfair_registry.manager import Plugins
 from classfair_registry.records import Failure, Record, Skipped
 from classfair_registry.specs import JobState, LauncherSpec, LaunchOptions
@@ -316,6 +317,25 @@ def test_a_results_folder_that_is_a_file_is_a_usage_error(runs):
     runs.root.touch()
     with pytest.raises(UsageError, match="not a folder"):
         runs(fake_cell.make())
+
+
+def test_a_failure_that_cannot_be_written_is_still_told(runs, monkeypatch):
+    def full(failure, path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Failure, "save", full)
+    good, bad = fake_cell.make(), fake_cell.make(do="kill")
+    outcome = runs(good, bad)
+    assert runs.kinds(good) == ["done"]
+    assert [state.reason for _, state in outcome.failed] == ["killed"]
+    assert "failure.json: No space left on device" in outcome.complaints[0]
+
+
+def test_a_folder_that_cannot_be_begun_is_an_error_with_its_place(runs):
+    cell = fake_cell.make()
+    (runs.results.folder_of(cell) / "cell.json").mkdir(parents=True)
+    with pytest.raises(ClassfairError, match=r"cell\.json\..*: Is a directory"):
+        runs(cell)
 
 
 def test_an_error_of_the_launcher_leaves_no_claim_behind(runs):
