@@ -3,6 +3,7 @@
 Child processes import the main module of their parent again, so nothing is imported here.
 """
 
+import os
 import sys
 
 
@@ -14,4 +15,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # ``-m`` puts the working directory first, where a project's own classfair_plugins.py would be
+    # taken for the package of that name.
+    if sys.path[0] in ("", os.getcwd()):  # noqa: PTH109 - pathlib is not imported for this
+        del sys.path[0]
     sys.exit(main())

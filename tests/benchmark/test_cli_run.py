@@ -18,7 +18,20 @@ from classfair.outcome import Outcome
 from classfair.results import CellState, Results
 from classfair_registry.records import CellInfo, MatrixInfo
 
-LOCAL = ("--device", "cpu")
+MINE = """
+from torch.nn import functional as F
+from classfair_registry import hookimpl
+from classfair_registry.plain import PlainLoss
+from classfair_registry.specs import MethodSpec
+
+class Mine(PlainLoss):
+    def loss(self, batch):
+        return F.cross_entropy(self.classifier(batch.images), batch.labels, label_smoothing=0.1)
+
+@hookimpl
+def classfair_methods():
+    return [MethodSpec("mine", "Mine", Mine, "label smoothing", "none", 1.0)]
+"""
 
 
 @dataclasses.dataclass
@@ -181,15 +194,18 @@ def test_skipped_cells_are_told_to_the_runner(command: Commands, fake: Runner) -
 
 
 def test_a_real_run_trains_once_and_prints_the_same_table_again(tmp_path: Path) -> None:
+    (tmp_path / "classfair_plugins.py").write_text(MINE)
     arguments = ("run", "quickstart", "--only", "method=erm", "--only", "seed=0")
-    program = [sys.executable, "-m", "classfair", *arguments, "--set", "epochs=1", *LOCAL]
+    more = ("--add", "method=mine", "--set", "epochs=1", "--device", "cpu")
+    program = [sys.executable, "-m", "classfair", *arguments, *more]
     first, second = (
         subprocess.run(program, cwd=tmp_path, capture_output=True, text=True) for _ in range(2)
     )
     assert (first.returncode, second.returncode) == (0, 0), first.stderr
-    assert "1 of 1 cells done" in first.stderr
-    assert "1 of 1 cells are done already" in second.stderr
-    assert re.search(r"^ERM +\d\d\.\d ", first.stdout, re.MULTILINE)
+    assert "2 of 2 cells done" in first.stderr
+    assert "2 of 2 cells are done already" in second.stderr
+    for title in ("ERM", "Mine"):
+        assert re.search(rf"^{title} +\d\d\.\d ", first.stdout, re.MULTILINE)
     assert second.stdout == first.stdout
     assert "\x1b" not in first.stdout
     assert "Changed on the command line: epochs=1" in " ".join(first.stdout.split())

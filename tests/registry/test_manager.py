@@ -172,6 +172,9 @@ def test_a_local_file_is_found_beside_the_user(tmp_path, monkeypatch):
     (tmp_path / "classfair_plugins.py").write_text(METRIC.format(name="local"))
     monkeypatch.chdir(tmp_path)
     assert discover().card("metrics", "local").plugin.origin == "file"
+    named = discover([tmp_path / "classfair_plugins.py"])
+    assert named.card("metrics", "local").plugin.origin == "file"
+    assert not named.broken
 
 
 def test_an_observer_that_raises_is_reported_once(tmp_path):

@@ -195,8 +195,9 @@ def _ensure_server(module: str) -> None:
     """Start the fork server, if there is none, with ``module`` imported and on one thread."""
     forkserver.set_forkserver_preload([f"{__package__}._warm"])
     # A linear algebra library makes its threads when it is loaded, and threads do not survive
-    # a fork; cells set the number that they want by themselves.
-    with _environment({WARM: module, **_threads(1)}):
+    # a fork; cells set the number that they want by themselves. The safe path keeps the working
+    # directory out of the server's, where a project's classfair_plugins.py would be taken for ours.
+    with _environment({WARM: module, "PYTHONSAFEPATH": "1", **_threads(1)}):
         forkserver.ensure_running()
 
 
