@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -287,6 +289,18 @@ class FloatOrder(Reference):
     def phases(self) -> Sequence[Phase]:
         order = {"order": lambda random: torch.randperm(40, generator=random) - 1}
         return [dataclasses.replace(phase, **order) for phase in super().phases()]
+
+
+LOG = logging.getLogger(__name__)
+
+
+class Talks(Reference):
+    """Logs and warns whenever it is made, which is no mistake."""
+
+    def __init__(self, setup: Setup, settings: Any) -> None:
+        super().__init__(setup, settings)
+        LOG.warning("margins are all equal")
+        warnings.warn("margins are all equal", stacklevel=1)
 
 
 class Logarithm(Reference):

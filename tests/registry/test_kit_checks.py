@@ -95,6 +95,14 @@ def test_the_checks_leave_the_process_as_it_was():
     assert torch.equal(random, torch.get_rng_state())
 
 
+def test_the_checks_are_quiet(caplog, recwarn):
+    assert Conformance(broken_methods.spec(broken_methods.Talks)).result("runs").passed
+    assert not caplog.records
+    assert not list(recwarn)
+    broken_methods.LOG.warning("now it is heard")
+    assert [record.message for record in caplog.records] == ["now it is heard"]
+
+
 def test_settings_go_over_the_example_of_the_spec():
     spec = broken_methods.spec(
         broken_methods.Reference, settings=broken_methods.Unexplained, example={"scale": 2.0}

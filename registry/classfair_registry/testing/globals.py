@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import random
 import warnings
@@ -97,15 +98,21 @@ def changed(before: list[Any]) -> list[str]:
 
 @contextlib.contextmanager
 def isolated() -> Iterator[None]:
-    """Compute with one thread, without warnings, and put back all globals and random states."""
+    """Compute quietly with one thread, and put back all globals and random states.
+
+    What a method logs or warns of would be said once for each of the toys that it is made in.
+    """
     before = read()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with warnings.catch_warnings(), torch.random.fork_rng(devices):
         warnings.simplefilter("ignore")
+        logged = logging.root.manager.disable
+        logging.disable()
         torch.set_num_threads(1)
         try:
             yield
         finally:
+            logging.disable(logged)
             for item, old in zip(GLOBALS, before, strict=True):
                 if item.read() != old:
                     item.write(old)
