@@ -123,7 +123,8 @@ def _datasets(plugins: Plugins, data: Path | None) -> Iterator[Finding]:
         default = {item.name: item.default for item in describe(spec.settings)}
         try:
             files = spec.files(data, build(spec.settings, default))
-            yield Finding(f"data set {card.name}", f"found, {len(files)} files")
+            number = f"{len(files)} file{'s' if len(files) > 1 else ''}"
+            yield Finding(f"data set {card.name}", f"found, {number}")
         except ClassfairError as error:
             yield Finding(f"data set {card.name}", f"not found: {error}")
 

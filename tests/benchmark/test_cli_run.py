@@ -111,6 +111,11 @@ def test_the_quickstart_says_what_it_shows(command: Commands, fake: Runner) -> N
         assert heading in words
 
 
+def test_run_prints_tables_as_json_and_nothing_else(command: Commands, fake: Runner) -> None:
+    (table,) = command.json("run", "m.yaml", *TOY)
+    assert [row["overall"]["mean"] for row in table["rows"]] == [50.0, 50.0]
+
+
 def test_exit_codes_are_those_of_the_outcome(command: Commands, fake: Runner) -> None:
     command.out("run", "m.yaml", *TOY)
     assert fake.matrix is not None

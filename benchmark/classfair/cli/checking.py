@@ -47,7 +47,7 @@ def doctor(
         print_json([dataclasses.asdict(finding) for finding in found])
     else:
         rows = [(f.topic, f"PROBLEM: {f.text}" if f.problem else f.text) for f in found]
-        print_table(("", "found"), rows)
+        print_table(("what", "found"), rows)
     raise typer.Exit(1 if any(finding.problem for finding in found) else 0)
 
 

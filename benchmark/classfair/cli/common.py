@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -160,8 +161,11 @@ def read_report(
     return told
 
 
-def print_report(told: Report) -> None:
+def print_report(told: Report, *, json: bool) -> None:
     """Print leaderboards."""
     from classfair_leaderboard import render_terminal
 
-    console().print(render_terminal(told.tables))
+    if json:
+        print_json([dataclasses.asdict(table) for table in told.tables])
+    else:
+        console().print(render_terminal(told.tables))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,10 +87,7 @@ def report(
     for name in wanted:
         plugins.card("reporters", name, "--format")
     told = read_report(folder, plugins, experiment, ranking, metrics or ())
-    if json:
-        print_json([dataclasses.asdict(table) for table in told.tables])
-    else:
-        print_report(told)
+    print_report(told, json=json)
     for file in write(told, out, plugins, wanted) if out else ():
         note(f"wrote {file}")
 

@@ -23,6 +23,7 @@ from classfair.cli.common import (
     checked_folder,
     checked_ranking,
     find_plugins,
+    note,
     print_json,
     print_report,
     print_table,
@@ -107,6 +108,7 @@ def run(
     plugin: PluginFiles = None,
     allow_skips: AllowSkips = False,
     ranking: RankingOption = None,
+    json: AsJson = False,
 ) -> None:
     """Train whatever is not done yet and print the leaderboard.
 
@@ -133,8 +135,8 @@ def run(
         minutes=minutes,
     )
     if not outcome.interrupted:
-        print_report(read_report(results, plugins, matrix.asked, ranking))
-        print(f"Results: {results}")
+        print_report(read_report(results, plugins, matrix.asked, ranking), json=json)
+        (note if json else print)(f"Results: {results}")
     raise typer.Exit(outcome.exit_code)
 
 
