@@ -23,12 +23,15 @@ loss includes the likelihood; means have no learning rate of their own (Caffe: t
 evaluation is in eval mode. A PyTorch port leaves S out of the distance in the likelihood but keeps
 ln|S| there, so that variances shrink without limit: not here.
 
-Ours: means start as the vectors of the linear head that other methods start from; a variance is at
-least ``floor``, to which its logarithm is moved back after each step.
+Ours: means start as the vectors of the linear head that other methods start from, scaled to the
+variance 2 / D of the Caffe version; a variance is at least ``floor``, to which its logarithm is
+moved back after each step.
 
 Cost: that of ERM, with K x D means instead of a head, and as many variances.
 
 Traps:
+    - Means that start too close together, as a linear head's vectors do unscaled, first draw all
+      features into one point: training then takes several times as many passes.
     - It has no limit that is ERM: with S = 1 and a = lambda = 0 it is a linear softmax with w = mu
       and the bias tied to -||mu||^2 / 2.
     - Distances come as expanded squares, in float32 and around the mean of the means, so that no
@@ -51,7 +54,7 @@ from torch import Tensor, nn
 
 from classfair_registry import hookimpl
 from classfair_registry.contracts import Batch, Setup
-from classfair_registry.plain import PlainLoss
+from classfair_registry.plain import PlainLoss, tiny
 from classfair_registry.settings import setting
 from classfair_registry.specs import Capabilities, MethodSpec
 
@@ -120,6 +123,12 @@ def distances(features: Tensor, means: Tensor, log_variances: Tensor | None) -> 
     return squares.clamp(min=0) / 2
 
 
+def initial_means(vectors: Tensor) -> Tensor:
+    """Return class vectors [K, D] scaled to a mean square of 2 / D."""
+    scale = (2 / vectors.shape[1]) ** 0.5 / vectors.square().mean().sqrt().clamp(min=tiny(vectors))
+    return vectors * scale
+
+
 def margin(progress: Tensor, settings: Settings) -> Tensor:
     """Return the margin a at a progress, of the same shape."""
     if settings.ramp == 0:
@@ -139,7 +148,7 @@ class GaussianHead(nn.Module):
 
     def __init__(self, means: Tensor, settings: Settings) -> None:
         super().__init__()
-        self.means = nn.Parameter(means.detach().clone())
+        self.means = nn.Parameter(means.clone())
         self.lowest = math.log(settings.floor)
         learned = settings.covariance == "diagonal"
         self.log_variances = nn.Parameter(torch.zeros_like(self.means)) if learned else None
@@ -193,11 +202,10 @@ class LGM(PlainLoss):
     """
 
     def make_classifier(self, setup: Setup) -> Any:
-        """Return the recipe's backbone under means that start as its linear head's vectors."""
+        """Return the recipe's backbone under means that start from its linear head's vectors."""
         start = setup.classifier(head="linear")
-        return GaussianClassifier(
-            start.backbone, GaussianHead(start.class_vectors(), self.settings)
-        )
+        means = initial_means(start.class_vectors().detach())
+        return GaussianClassifier(start.backbone, GaussianHead(means, self.settings))
 
     def loss(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return the loss with its two terms."""

@@ -211,10 +211,13 @@ def test_the_judged_classifier_has_features_means_and_logits_without_margin():
     assert (expected.argmax(1) == toy.train.labels).float().mean() > 0.8
 
 
-def test_it_starts_from_the_backbone_and_vectors_that_other_methods_start_from():
+def test_it_starts_from_the_backbone_and_directions_that_other_methods_start_from():
     toy = Toy(network=PLAIN)
     method, other = made(toy), toy.classifier()
-    torch.testing.assert_close(method.classifier.class_vectors(), other.class_vectors())
+    means, vectors = method.classifier.class_vectors(), other.class_vectors()
+    torch.testing.assert_close(F.normalize(means), F.normalize(vectors))
+    assert means.square().mean().item() == pytest.approx(2 / means.shape[1])
+    assert torch.equal(lgm.initial_means(torch.zeros(2, 3)), torch.zeros(2, 3))
     torch.testing.assert_close(
         dict(method.classifier.backbone.named_parameters()),
         dict(other.backbone.named_parameters()),
