@@ -100,8 +100,8 @@ def _owner(change: str, methods: Sequence[str]) -> str | None:
         return None
     owner = key.rpartition(".")[0]
     if owner not in methods:
-        known = [*Recipe.model_fields, *(f"{name}.SETTING" for name in methods)]
-        raise UsageError(f"--set {change}: no recipe key or method of the matrix{near(key, known)}")
+        hint = near(owner or key, {*Recipe.model_fields, *methods})
+        raise UsageError(f"--set {change}: no recipe key or method of the matrix{hint}")
     return owner
 
 
