@@ -44,6 +44,7 @@ from classfair_registry.settings import build
 STOPPED = 75
 CHECKPOINT_SECONDS = 60.0
 PROGRESS_SECONDS = 0.5
+SAME_REQUEST_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -78,20 +79,25 @@ def pick_device(name: str) -> torch.device:
 
 
 class _StopSignal:
-    """Becomes true when the process is asked to stop; a second request ends it at once."""
+    """Becomes true when the process is asked to stop; asked again later, it ends at once.
+
+    Whoever signals a whole group makes the runner forward a second signal at the same moment, which
+    is the same request.
+    """
 
     def __init__(self) -> None:
-        self._asked = False
+        self._asked: float | None = None
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._ask)
 
     def __call__(self) -> bool:
-        return self._asked
+        return self._asked is not None
 
     def _ask(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler's
-        if self._asked:
+        now = time.monotonic()
+        if self._asked is not None and now - self._asked > SAME_REQUEST_SECONDS:
             os._exit(STOPPED)
-        self._asked = True
+        self._asked = self._asked or now
 
 
 class Cell:

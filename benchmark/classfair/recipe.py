@@ -1,6 +1,6 @@
 """A recipe: everything about a cell but its method and its seed, as strict values.
 
-All of it is part of the run key, except the name.
+All of it is part of the run key but names, threads and the interval of logged losses.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Recipe(Strict):
         epochs: passes over the training split.
         precision: of the backbone; heads and losses are always float32.
         determinism: ``off``, ``seeded``, or ``strict`` (deterministic kernels on CUDA).
-        threads: of a CPU cell; part of the key since sums depend on it.
+        threads: of a CPU cell; never a function of load, since sums depend on it.
         selection: ``last``, or the best pass on validation by a metric.
         keep: whether the judged weights are kept.
     """
@@ -178,5 +178,9 @@ class Recipe(Strict):
         return self
 
     def keyed(self) -> dict[str, Any]:
-        """Return the part that can change a number, as JSON values."""
-        return self.model_dump(mode="json", exclude={"name", "caption"})
+        """Return the part that can change a number, as JSON values.
+
+        Threads and the interval of logged losses are provenance.
+        """
+        out = {"name": True, "caption": True, "threads": True, "trace": {"losses"}}
+        return self.model_dump(mode="json", exclude=out)

@@ -13,7 +13,7 @@ from classfair.classifier import Body, Classifier, CosineHead, Counter, LinearHe
 from classfair.data import Opened, Reader, Transform
 from classfair.optim import Optimizer
 from classfair.schedule import Clock
-from classfair.seeds import generator, seed_of
+from classfair.seeds import seed_of
 from classfair.world import Alone, Group
 from classfair_registry.contracts import Task
 from classfair_registry.errors import UsageError
@@ -69,7 +69,8 @@ class Setup:
             self.recipe.batch_size,
             transform=transform,
             augmentation=self.recipe.augmentation,
-            generator=generator(self.seed, "reader", split),
+            # Seeded before each time that a method reads, so that no state outlives it.
+            generator=torch.default_generator,
             rank=self.world.rank,
             size=self.world.size,
         )

@@ -112,7 +112,7 @@ class CellInfo(Stored):
     @property
     def folder(self) -> str:
         """The name of the cell's folder."""
-        parts = (self.method.label, self.recipe_name, f"s{self.seed}", self.key[:8])
+        parts = (self.method.name, self.recipe_name, f"s{self.seed}", self.key[:8])
         return "--".join(slug(part) for part in parts)
 
 

@@ -95,7 +95,7 @@ def test_a_run_repeats_to_the_last_bit(method):
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.make.__name__)
-def test_a_run_goes_on_bit_for_bit_from_every_step(method, tmp_path):
+def test_a_run_goes_on_bit_for_bit_from_every_step(method):
     whole = made.trainer(method)
     whole.run()
     for stop in range(1, whole.at.step + 1):
@@ -104,7 +104,7 @@ def test_a_run_goes_on_bit_for_bit_from_every_step(method, tmp_path):
             begun.run()
         fresh = made.trainer(method, seed=99)
         fresh.setup.seed = 0
-        fresh.restore(made.through_a_file(begun.state(), tmp_path))
+        fresh.restore(made.saved_and_loaded(begun.state()))
         fresh.run()
         assert made.differences(whole.state(), fresh.state()) == [], f"stopped after {stop}"
 
