@@ -226,6 +226,6 @@ def classfair_methods() -> list[MethodSpec]:
             settings=Settings,
             capabilities=Capabilities(distributed=True, capturable=True),
             reduces_to=reduces_to,
-            example={"rho": 0.5, "q_loss": "ce"},
+            example={"q_loss": "ce"},
         )
     ]
