@@ -6,7 +6,7 @@ Nothing here needs torch, so that ``plan`` and ``data check`` can use it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 import numpy as np
@@ -94,21 +94,54 @@ def check_labels(labels: Indices, num_classes: int, where: str, *, every: bool =
         raise DataBad(f"{where}: no image of class {named}{more}; labels run from {low} to {high}")
 
 
-def check_splits(spec: DatasetSpec, splits: Splits) -> None:
-    """Raise DataBad unless each split has the images and labels that the manifest says.
+def check_splits(spec: DatasetSpec, splits: Splits, split: str = "official") -> None:
+    """Raise DataBad unless each part has the images and labels that the manifest says.
 
     A swapped, foreign or incomplete split gives other numbers, which nobody could compare.
+
+    Args:
+        spec: the data set.
+        splits: what it opened as.
+        split: the way it is split.
     """
-    counts = {name: len(split.labels) for name, split in splits.by_name.items()}
-    expected = dict(spec.manifest.counts)
+    for problem in split_problems(spec, splits, split):
+        raise DataBad(problem)
+
+
+def split_problems(spec: DatasetSpec, splits: Splits, split: str = "official") -> Iterator[str]:
+    """Yield what is wrong with the images and labels of each part, one sentence each."""
+    manifest = spec.manifest
+    counts = {name: len(part.labels) for name, part in splits.by_name.items()}
+    expected = dict(manifest.counts_of(split))
     if counts != expected:
-        raise DataBad(
-            f"{spec.name}: found {_listed(counts)}; there must be {_listed(expected)} images; "
-            f"{_split_hint(counts, expected)}"
+        yield (
+            f"{spec.name}: found {_listed(counts)}; there must be {_listed(expected)} images in "
+            f"split {split!r}; {_split_hint(counts, expected)}"
         )
-    for name, split in splits.by_name.items():
+    bounds = manifest.per_class_of(split)
+    for name, part in splits.by_name.items():
         where = f"{spec.name}, {name}"
-        check_labels(split.labels, len(spec.manifest.classes), where, every=name == "train")
+        try:
+            check_labels(part.labels, len(manifest.classes), where, every=name == "train")
+        except DataBad as error:
+            yield str(error)
+            continue
+        if name in bounds and counts == expected:
+            yield from _class_problems(part.labels, manifest.classes, bounds[name], where)
+
+
+def _class_problems(
+    labels: Indices, classes: Sequence[str], bounds: tuple[int, int], where: str
+) -> Iterator[str]:
+    """Yield a sentence if some classes have more or fewer images than the manifest says."""
+    fewest, most = bounds
+    counts = np.bincount(labels, minlength=len(classes))
+    wrong = np.flatnonzero((counts < fewest) | (counts > most))
+    if wrong.size:
+        named = ", ".join(f"{label} ({classes[label]}) {counts[label]}" for label in wrong[:5])
+        more = f" and {wrong.size - 5} more" if wrong.size > 5 else ""
+        wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        yield f"{where}: a class must have {wanted} images; class {named}{more}"
 
 
 def _share(images: int, share: float) -> int:

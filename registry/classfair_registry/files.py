@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from classfair_registry.errors import UsageError
+
 
 @contextlib.contextmanager
 def writing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
@@ -64,3 +66,17 @@ def file_digest(path: Path) -> str:
     """Return the sha256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def workers() -> int:
+    """Return how many threads read files: ``CLASSFAIR_WORKERS``, else the processors, 16 at most.
+
+    Raises:
+        UsageError: if the variable is not a number above zero.
+    """
+    given = os.environ.get("CLASSFAIR_WORKERS")
+    if given is None:
+        return min(16, len(os.sched_getaffinity(0)))
+    if not given.isdecimal() or int(given) < 1:
+        raise UsageError(f"CLASSFAIR_WORKERS={given}: not a number of threads above zero")
+    return int(given)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
+from classfair_registry.datasets import Archive, FileSplit, Manifest, Split, Splits
 from classfair_registry.settings import NoSettings, describe
 
 if TYPE_CHECKING:
@@ -18,6 +20,28 @@ if TYPE_CHECKING:
     from classfair_registry.contracts import Method, Setup, Task
     from classfair_registry.predictions import Predictions
     from classfair_registry.tables import Table
+
+__all__ = [
+    "KINDS",
+    "REGIMES",
+    "Archive",
+    "BackboneSpec",
+    "Capabilities",
+    "DatasetSpec",
+    "FileSplit",
+    "Job",
+    "JobState",
+    "LaunchOptions",
+    "LauncherSpec",
+    "Manifest",
+    "MethodSpec",
+    "MetricSpec",
+    "Regime",
+    "ReporterSpec",
+    "Resources",
+    "Split",
+    "Splits",
+]
 
 Regime = Literal["scratch", "finetune", "probe"]
 REGIMES: tuple[Regime, ...] = ("scratch", "finetune", "probe")
@@ -107,67 +131,6 @@ class MethodSpec(_Named):
 
 
 @dataclasses.dataclass(frozen=True)
-class Manifest:
-    """What a data set must be, against which the files are checked.
-
-    Attributes:
-        classes: class names in the order of their labels 0 .. K-1; two may be equal.
-        counts: images per split, for the splits it provides (``train``, ``test``, maybe ``val``).
-        shape: (channels, height, width) of the images as read, 0 where it varies.
-        mean, std: per channel, of images scaled to [0, 1].
-        licence, citation: of the data.
-        sources: where people get it, one line each.
-        headline: the metric that its literature reports.
-        decode: how files become pixels.
-        prompts: templates with ``{}`` for the class name, for text-initialised heads.
-    """
-
-    classes: tuple[str, ...]
-    counts: Mapping[str, int]
-    shape: tuple[int, int, int]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    licence: str
-    citation: str
-    sources: tuple[str, ...]
-    headline: Literal["overall", "mean_class"] = "overall"
-    decode: str = "uint8 as stored"
-    prompts: tuple[str, ...] = ("a photo of a {}.",)
-
-    def __post_init__(self) -> None:
-        if len(self.classes) < 2:
-            raise ValueError("a manifest needs at least two classes")
-        if not {"train", "test"} <= set(self.counts):
-            raise ValueError("a manifest needs counts for train and test")
-        if not len(self.mean) == len(self.std) == self.shape[0]:
-            raise ValueError("mean and std need one value per channel")
-
-
-class Split(Protocol):
-    """One split of an opened data set."""
-
-    labels: npt.NDArray[np.int64]
-    """[n] labels, 0 .. K-1."""
-    names: Sequence[str] | None
-    """File names in the same order, or None where images have none."""
-
-    def images(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """Return images [len(indices), height, width, channels] as stored."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Splits:
-    """An opened data set: its splits by name, and a fingerprint of everything in them."""
-
-    by_name: Mapping[str, Split]
-    fingerprint: str
-
-    def __getitem__(self, name: str) -> Split:
-        return self.by_name[name]
-
-
-@dataclasses.dataclass(frozen=True)
 class DatasetSpec(_Named):
     """A data set.
 
@@ -183,7 +146,7 @@ class DatasetSpec(_Named):
     name: str
     title: str
     open: Callable[[Path | None, Any], Splits]
-    files: Callable[[Path | None, Any], Sequence[Path]]
+    files: Callable[[Path | None, Any], Sequence[str | PathLike[str]]]
     manifest: Manifest
     summary: str
     settings: type = NoSettings
