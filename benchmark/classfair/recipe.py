@@ -23,6 +23,22 @@ class Strict(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class Counts(Strict):
+    """A long-tailed training split: class k keeps n x ratio^(-x) images, rounded down.
+
+    n is the size of the largest class. The first class keeps all of it, the last one n / ratio.
+
+    Attributes:
+        shape: ``exp``: x goes from 0 to 1 over the classes in the order of their labels (Cui et al.
+            CVPR 2019); ``step``: it is 0 for the first half of them and 1 for the others (Buda et
+            al. 2018).
+        ratio: of the largest class to the smallest.
+    """
+
+    shape: Literal["exp", "step"]
+    ratio: Annotated[float, Field(ge=1)]
+
+
 class Data(Strict):
     """The data set and how its training split is cut.
 
@@ -30,16 +46,25 @@ class Data(Strict):
         name: of the data set.
         split: ``official`` or another one that the data set knows.
         fraction: share of each class's training images that is used at all.
+        counts: a long tail, or null; after ``fraction``, before ``validation``.
         validation: share of each class's used training images set aside for selection and tuning.
-        seed: of the two cuts; the same for every method and every seed of a cell.
+        seed: of the cuts; the same for every method and every seed of a cell.
+        short_side: pixels that the short side of every image is brought to when it is read (never
+            up), or null. ``data prepare --cache`` stores images of that size; with and without
+            such a store the numbers are the same.
+        normalisation: mean and deviation of the channels: the data set's own, or those that
+            pretrained weights expect.
         settings: of the data set's plugin.
     """
 
     name: str
     split: str = "official"
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    counts: Counts | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     seed: Annotated[int, Field(ge=0)] = 0
+    short_side: Count | None = None
+    normalisation: Literal["own", "imagenet", "clip", "half"] = "own"
     settings: dict[str, Any] = {}
 
 
@@ -102,18 +127,88 @@ class Schedule(Strict):
         return tuple(value) if isinstance(value, list) else value
 
 
+Interpolation = Literal["bilinear", "bicubic"]
+"""How pixels are computed when an image changes its size; both average where it shrinks."""
+
+
 class Augmentation(Strict):
-    """What happens to a training image.
+    """What happens to a training image: a crop, then perhaps a policy of colours and shears.
 
     Attributes:
-        name: ``none``, or ``crop_flip``: pad by ``pad`` black pixels, crop at random, flip.
+        name: ``none`` (as in evaluation); ``crop_flip``: as in evaluation, then pad by ``pad``
+            black pixels, crop at random, flip; ``random_resized_crop``: a part of random area and
+            aspect ratio, brought to the evaluation's size, then flipped.
         pad: pixels on each side.
         flip: mirror half of the images.
+        scale: area of the part, as a share of the image, from and to.
+        ratio: width over height of the part, from and to.
+        interpolation: of the resized crop.
+        policy: ``randaugment`` (Cubuk et al. 2020) or ``autoaugment_NAME`` (Cubuk et al. 2019) with
+            the policy found on that data set; the operations are torchvision's on PIL images.
+        operations, magnitude: of RandAugment; the magnitude is one of 0 to 30.
     """
 
-    name: Literal["none", "crop_flip"] = "none"
+    name: Literal["none", "crop_flip", "random_resized_crop"] = "none"
     pad: Annotated[int, Field(ge=0)] = 4
     flip: bool = True
+    scale: tuple[Share, Share] = (0.08, 1.0)
+    ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
+    policy: Literal["none", "randaugment", "autoaugment_cifar10", "autoaugment_imagenet"] = "none"
+    operations: Count = 2
+    magnitude: Annotated[int, Field(ge=0, le=30)] = 9
+
+    @pydantic.field_validator("scale", "ratio", mode="before")
+    @classmethod
+    def _pair(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @pydantic.model_validator(mode="after")
+    def _ordered(self) -> Augmentation:
+        for name, (low, high) in (("scale", self.scale), ("ratio", self.ratio)):
+            if not 0 < low <= high:
+                raise ValueError(f"{name}: from {low} to {high} is no range above zero")
+        return self
+
+
+_EVALUATIONS: dict[str, dict[str, Any]] = {
+    "stored": {},
+    "imagenet": {"resize": 256, "size": 224, "interpolation": "bilinear"},
+    "clip": {"resize": 224, "size": 224, "interpolation": "bicubic"},
+    "mae": {"resize": 256, "size": 224, "interpolation": "bicubic"},
+}
+
+
+class Evaluation(Strict):
+    """How an image is brought to the network's size in evaluation.
+
+    Attributes:
+        name: ``stored``: as it is, for data whose images have one size; ``centre``: the short side
+            is brought to ``resize``, then the middle ``size`` x ``size`` is cut out. ``imagenet``
+            (256, 224, bilinear), ``clip`` (224, 224, bicubic) and ``mae`` (256, 224, bicubic) are
+            ``centre`` with the values of those papers' code.
+        resize, size: pixels.
+        interpolation: of the resize.
+    """
+
+    name: Literal["stored", "centre"] = "stored"
+    resize: Count = 256
+    size: Count = 224
+    interpolation: Interpolation = "bilinear"
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("name") in _EVALUATIONS:
+            name = "stored" if value["name"] == "stored" else "centre"
+            return {**_EVALUATIONS[value["name"]], **value, "name": name}
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _fits(self) -> Evaluation:
+        if self.name == "centre" and self.size > self.resize:
+            raise ValueError(f"size {self.size} cannot be cut out of resize {self.resize}")
+        return self
 
 
 class Trace(Strict):
@@ -130,13 +225,17 @@ class Trace(Strict):
     losses: Count = 10
 
 
+PROVENANCE: Any = {"name": True, "caption": True, "threads": True, "trace": {"losses"}}
+"""What of a recipe changes no number, as pydantic's ``exclude`` takes it."""
+
+
 class Recipe(Strict):
     """Everything but method and seed.
 
     Attributes:
         name: for people and folders; not in the key.
         caption: a sentence under each table of it; not in the key.
-        data, backbone, optimizer, schedule, augmentation, trace: see there.
+        data, backbone, optimizer, schedule, augmentation, eval, trace: see there.
         regime: train from scratch, finetune everything, or probe a frozen backbone.
         batch_size: global, over all processes of a cell.
         epochs: passes over the training split.
@@ -157,6 +256,7 @@ class Recipe(Strict):
     batch_size: Count = 128
     epochs: Count
     augmentation: Augmentation = Augmentation()
+    eval: Evaluation = Evaluation()
     precision: Literal["fp32", "bf16"] = "fp32"
     determinism: Literal["off", "seeded", "strict"] = "seeded"
     threads: Count = 1
@@ -180,7 +280,8 @@ class Recipe(Strict):
     def keyed(self) -> dict[str, Any]:
         """Return the part that can change a number, as JSON values.
 
-        Threads and the interval of logged losses are provenance.
+        Threads and the interval of logged losses are provenance. Defaults are left out, so that a
+        setting that a later version adds changes no key; a default that changes its meaning moves
+        the protocol.
         """
-        out = {"name": True, "caption": True, "threads": True, "trace": {"losses"}}
-        return self.model_dump(mode="json", exclude=out)
+        return self.model_dump(mode="json", exclude=PROVENANCE, exclude_defaults=True)
