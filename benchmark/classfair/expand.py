@@ -93,7 +93,7 @@ class _Table:
 
     @property
     def key(self) -> str:
-        return recipe_key(self.recipe.keyed(), self.fingerprint, None, self.code)
+        return recipe_key(self.recipe, self.fingerprint, None, self.code)
 
 
 class _Expander:

@@ -1,11 +1,11 @@
 """The run key: a hash of everything about a cell that can change its numbers, and nothing else.
 
 In it: protocol and key version; the method's name, revision and resolved settings, and for a plugin
-outside a release its code; the recipe without name and caption; the fingerprint of the data set's
-content; the sha256 of the weights; the seed.
+outside a release its code; the recipe's settings that are not the defaults; the fingerprint of the
+data set's content; the sha256 of the weights; the seed.
 
 Not in it: the order of cells, methods and keys; labels, names of recipes and matrices; paths;
-launcher, workers and device; versions of packages. Those are provenance.
+launcher, workers, threads and device; versions of packages. Those are provenance.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from classfair.recipe import PROVENANCE, Recipe
 from classfair_registry.files import digest
 from classfair_registry.manager import PluginInfo
 from classfair_registry.records import CellInfo
@@ -29,6 +30,10 @@ _IN_WORDS = {"fingerprint": "the data set's content", "weights": "the weights fi
 
 def keyed(cell: CellInfo) -> dict[str, Any]:
     """Return everything that is in a cell's key, as JSON values."""
+    return _keyed(cell, Recipe.model_validate(cell.recipe).keyed())
+
+
+def _keyed(cell: CellInfo, recipe: Mapping[str, Any]) -> dict[str, Any]:
     method = cell.method
     return {
         "protocol": cell.protocol,
@@ -37,7 +42,7 @@ def keyed(cell: CellInfo) -> dict[str, Any]:
         "revision": method.revision,
         "settings": method.settings,
         "code": {**cell.code, **({"method": method.code} if method.code else {})},
-        "recipe": _nameless(cell.recipe),
+        "recipe": dict(recipe),
         "fingerprint": cell.fingerprint,
         "weights": cell.weights,
         "seed": cell.seed,
@@ -50,17 +55,17 @@ def run_key(cell: CellInfo) -> str:
 
 
 def recipe_key(
-    recipe: Mapping[str, Any], fingerprint: str, weights: str | None, code: Mapping[str, str]
+    recipe: Recipe, fingerprint: str, weights: str | None, code: Mapping[str, str]
 ) -> str:
     """Return the hash of what the cells of one table share: recipe, data, weights and their code.
 
     Args:
-        recipe: as JSON values.
+        recipe: of the cells.
         fingerprint: of the data set.
         weights: sha256 of the weights file, if one is loaded.
         code: of the data set's and backbone's plugins outside a release.
     """
-    parts = {"recipe": _nameless(recipe), "fingerprint": fingerprint, "weights": weights}
+    parts = {"recipe": recipe.keyed(), "fingerprint": fingerprint, "weights": weights}
     return digest({**parts, "code": dict(code)})
 
 
@@ -75,7 +80,7 @@ def explain(old: CellInfo, new: CellInfo) -> str:
 
 def differences(old: CellInfo, new: CellInfo) -> list[str]:
     """Return the differences of :func:`explain`, one by one."""
-    before, after = _flat(keyed(old)), _flat(keyed(new))
+    before, after = (_flat(_keyed(cell, _whole(cell))) for cell in (old, new))
     names = [*after, *(name for name in before if name not in after)]
     pairs = [(name, before.get(name, _MISSING), after.get(name, _MISSING)) for name in names]
     return [_difference(name, one, two) for name, one, two in pairs if one != two]
@@ -130,8 +135,10 @@ def _tree(node: Any) -> Any:
     return node if isinstance(node, str) or node is None else {type(node).__name__: repr(node)}
 
 
-def _nameless(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in recipe.items() if key not in ("name", "caption")}
+def _whole(cell: CellInfo) -> dict[str, Any]:
+    """Return what of a recipe can change a number, defaults included."""
+    recipe = Recipe.model_validate(cell.recipe)
+    return recipe.model_dump(mode="json", exclude=PROVENANCE)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -71,10 +71,19 @@ def test_what_changes_a_number_moves_the_key_and_is_named(
     assert explain(cell, other) == words
 
 
-def test_every_key_of_a_recipe_but_name_and_caption_is_in_the_run_key(cell: CellInfo) -> None:
-    assert set(keyed(cell)["recipe"]) == set(cell.recipe) - {"name", "caption"}
-    other = changed(cell, recipe={**cell.recipe, "name": "x", "caption": "y"})
+def test_provenance_of_a_recipe_is_not_in_the_run_key(cell: CellInfo) -> None:
+    trace = {**cell.recipe["trace"], "losses": 99}
+    names = {"name": "x", "caption": "y", "threads": 7, "trace": trace}
+    other = changed(cell, recipe={**cell.recipe, **names})
     assert run_key(other) == cell.key
+    assert explain(cell, other) == ""
+
+
+def test_a_default_of_a_recipe_is_not_in_the_run_key(cell: CellInfo) -> None:
+    """So a setting that a later version adds changes no key."""
+    assert set(keyed(cell)["recipe"]) == {"data", "backbone", "batch_size", "epochs"}
+    older = {k: v for k, v in cell.recipe.items() if k != "selection"}
+    assert run_key(changed(cell, recipe=older)) == cell.key
 
 
 def test_a_difference_in_a_recipe_is_named_by_its_key(tmp_path: Path) -> None:
