@@ -39,9 +39,12 @@ Traps. Taken literally Eq. (2) has exponents in the hundreds, hence a log-sum-ex
 appended, of distances between features centred on their class, so that a common offset cannot
 cancel their digits away. In batches with few samples a class the deviation is biased by (n - 1) / n
 and zero for a single sample, so s_bar is well below its true value (about a third at batch 128 and
-100 classes). With the code's temperature the loss is nearly linear and its margin 2 s_bar without
-effect. Margins stop at ``MARGIN_FLOOR`` times c_bar, where a class of zero features would have
-none. In a probe the features are fixed and l_rep is left out, as in the paper.
+100 classes). With many samples a class in a batch and few steps, l_rep of the defaults can shrink
+all features before the classes part: ResNet-8 on digits (10 classes, batch 64, 190 steps) stays at
+35 %, and reaches 97 % with lambda 0.1 and c_bar 1. With the code's temperature the loss is nearly
+linear and its margin 2 s_bar without effect. Margins stop at ``MARGIN_FLOOR`` times c_bar, where a
+class of zero features would have none. In a probe the features are fixed and l_rep is left out, as
+in the paper.
 """
 
 from __future__ import annotations

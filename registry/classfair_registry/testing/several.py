@@ -72,7 +72,8 @@ def distance(wanted: Any, found: Any) -> float:
 
 
 def equals_one_process_over_gloo(subject: Subject) -> None:
-    """The same on two operating-system processes over gloo."""
+    """The same on two and three operating-system processes over gloo."""
     kind: dict[str, Any] = {"network": Network(norm="sync", dropout=0.0), "passes": _PASSES}
     alone = state(subject.run(subject.toy(**kind)).method)
-    compare(alone, in_processes(2, subject.spec, subject.resolved, kind))
+    for size in (2, 3):
+        compare(alone, in_processes(size, subject.spec, subject.resolved, kind))
