@@ -10,7 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from classfair import geometry, policies
 from classfair.recipe import Augmentation
+
+
+def geometry_columns(augmentation: Augmentation) -> int:
+    """Return how many of a row's numbers say what is cut out; those of a policy follow them."""
+    return {"none": 0, "crop_flip": 3, "random_resized_crop": geometry.COLUMNS}[augmentation.name]
 
 
 def parameter_table(augmentation: Augmentation, n: int, generator: torch.Generator) -> Tensor:
@@ -22,12 +28,25 @@ def parameter_table(augmentation: Augmentation, n: int, generator: torch.Generat
         generator: on the CPU, so that every device sees the same images.
 
     Returns:
-        [n, P] int16 on the CPU. For ``crop_flip`` P is 3: the row and the column of the image at
-        which the crop begins, each -pad .. pad, and whether it is mirrored, 0 or 1. For ``none``
-        P is 0.
+        [n, P] on the CPU. For ``crop_flip`` the first 3 columns are the row and the column of the
+        image at which the crop begins, each -pad .. pad, and whether it is mirrored, 0 or 1. For
+        ``random_resized_crop`` they are those of :func:`geometry.random_part`, and whether it is
+        mirrored. After them come those of :func:`policies.table`. int16 for ``crop_flip`` alone,
+        else float32; with neither crop nor policy P is 0.
     """
+    table = _geometry_table(augmentation, n, generator)
+    if augmentation.policy == "none":
+        return table
+    return torch.cat([table.float(), policies.table(augmentation, n, generator)], 1)
+
+
+def _geometry_table(augmentation: Augmentation, n: int, generator: torch.Generator) -> Tensor:
     if augmentation.name == "none":
         return torch.empty((n, 0), dtype=torch.int16, device="cpu")
+    if augmentation.name == "random_resized_crop":
+        table = torch.rand(n, geometry.COLUMNS, generator=generator, device="cpu")
+        table[:, -1] = (table[:, -1] < 0.5) & augmentation.flip
+        return table
 
     def draw(low: int, high: int, columns: int) -> Tensor:
         size = (n, columns)
@@ -37,6 +56,20 @@ def parameter_table(augmentation: Augmentation, n: int, generator: torch.Generat
 
     corners, mirrored = draw(-augmentation.pad, augmentation.pad, 2), draw(0, 1, 1)
     return torch.cat([corners, mirrored if augmentation.flip else mirrored * 0], 1)
+
+
+def mirrored(images: Tensor, which: Tensor) -> Tensor:
+    """Return [B, H, W, C] images, those mirrored of which [B] ``which`` is above zero."""
+    flipped = (which > 0).to(images.device).view(-1, 1, 1, 1)
+    return torch.where(flipped, images.flip(2), images)
+
+
+def cropped_batch(images: Tensor, rows: Tensor) -> Tensor:
+    """Return :func:`crop_flip` of each of [B, H, W, C] images."""
+    count, height, width, channels = images.shape
+    pixels = torch.cat([images.reshape(-1, channels), images.new_zeros(1, channels)])
+    index = torch.arange(count, device=images.device)
+    return crop_flip(pixels, (channels, height, width), index, rows.to(images.device))
 
 
 def crop_flip(pixels: Tensor, shape: tuple[int, int, int], index: Tensor, rows: Tensor) -> Tensor:

@@ -172,6 +172,8 @@ class Cell:
             self.recipe.data,
             Path(root) if root else None,
             self.device,
+            evaluation=self.recipe.eval,
+            augmentation=self.recipe.augmentation,
         )
         if data.fingerprint != self.info.fingerprint:
             raise DataBad(
@@ -388,6 +390,7 @@ def _describe_data(plugins: Plugins, recipe: Recipe, data: Opened) -> dict[str, 
         "classes": list(data.class_names),
         "headline": card.values["manifest"]["headline"],
         "train": len(data.train),
+        "train_counts": list(data.counts),
         "validation": 0 if data.val is None else len(data.val),
         "test": len(data.test),
     }

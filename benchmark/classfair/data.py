@@ -1,14 +1,11 @@
-"""Data sets on the device of a run: checked, cut, and read as batches of normalised images.
-
-Images stay uint8 in [n, H, W, C], so a batch is one gather, and its [B, C, H, W] view is in torch's
-channels_last format without a copy.
-"""
+"""Data sets on the device of a run: checked, cut, and read as batches of normalised images."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -17,80 +14,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from classfair import augment
-from classfair.recipe import Augmentation, Data
+from classfair import augment, stamps
+from classfair.image_store import array_images, file_images, find_stored
+from classfair.images import DeviceImages, Images, Look, Shape
+from classfair.recipe import NORMALISATIONS, Augmentation, Data, Evaluation, look_problems
 from classfair.split import check_labels, check_splits, cut
 from classfair.stamps import dataset_settings
 from classfair_registry.contracts import Batch
 from classfair_registry.errors import DataBad, UsageError
-from classfair_registry.specs import DatasetSpec, Split
+from classfair_registry.specs import DatasetSpec, FileSplit, Split
 
-__all__ = ["DeviceImages", "Opened", "Part", "Reader", "check_labels", "cut", "open_data"]
+__all__ = ["DeviceImages", "Images", "Opened", "Part", "Reader", "check_labels", "cut", "open_data"]
 
 Transform = Literal["eval", "train"]
-
-
-class DeviceImages:
-    """Images and labels of a split, kept on a device.
-
-    Attributes:
-        labels: [n] int64.
-        shape: (C, H, W) of an image as the network sees it.
-
-    Args:
-        images: [n, H, W, C] uint8.
-        labels: [n] integers.
-        mean, std: per channel, of images scaled to [0, 1].
-        device: where to keep them.
-    """
-
-    def __init__(
-        self,
-        images: npt.NDArray[np.uint8],
-        labels: npt.NDArray[np.int64],
-        mean: Sequence[float],
-        std: Sequence[float],
-        device: torch.device | str = "cpu",
-    ) -> None:
-        n, height, width, channels = images.shape
-        self.shape = (channels, height, width)
-        self.labels = torch.tensor(labels, dtype=torch.int64, device=device)
-        # The last pixel is black: what a crop sees beyond the border of an image.
-        self._pixels = torch.zeros(n * height * width + 1, channels, dtype=torch.uint8).to(device)
-        self._images = self._pixels[:-1].view(images.shape)
-        self._images.copy_(torch.tensor(images, device="cpu"))
-        # (x / 255 - mean) / std as x * scale + shift, one value a channel, repeated over the
-        # pixels: broadcasting over a last dimension of three would run ten times slower.
-        scale = 1 / (255 * np.asarray(std, np.float64))
-        shift = -np.asarray(mean, np.float64) / np.asarray(std, np.float64)
-        self._scale, self._shift = (
-            torch.tensor(np.tile(value, height * width), dtype=torch.float32, device=device)
-            for value in (scale, shift)
-        )
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def plain(self, index: Tensor) -> Tensor:
-        """Return the images at ``index`` [B] as [B, C, H, W] float32, normalised, channels_last."""
-        return self._normalised(self._images.index_select(0, index.to(self.labels.device)))
-
-    def augmented(self, index: Tensor, rows: Tensor) -> Tensor:
-        """Return augmented images in the same form.
-
-        Args:
-            index: [B] int64 positions.
-            rows: [B, P] of :func:`augment.parameter_table`, for these positions in the pass.
-        """
-        if not rows.shape[1]:
-            return self.plain(index)
-        index, rows = (values.to(self.labels.device) for values in (index, rows))
-        return self._normalised(augment.crop_flip(self._pixels, self.shape, index, rows))
-
-    def _normalised(self, pixels: Tensor) -> Tensor:
-        values = pixels.to(torch.float32)
-        values.view(len(values), -1).mul_(self._scale).add_(self._shift)
-        return values.permute(0, 3, 1, 2)
 
 
 class Reader:
@@ -114,7 +50,7 @@ class Reader:
 
     def __init__(
         self,
-        images: DeviceImages,
+        images: Images,
         batch_size: int,
         *,
         subset: Tensor | None = None,
@@ -126,13 +62,12 @@ class Reader:
     ) -> None:
         if transform == "train" and generator is None:
             raise ValueError("the train transform needs a generator")
-        device = images.labels.device
-        everything = torch.arange(len(images), device=device)
+        everything = torch.arange(len(images), device="cpu")
         self._images, self._batch_size, self._rank, self._size = images, batch_size, rank, size
-        self._index = everything if subset is None else subset.to(device)
+        self._index = everything if subset is None else subset.cpu()
         self._augmentation = augmentation or Augmentation()
         self._generator = generator if transform == "train" else None
-        self.labels = images.labels[self._index]
+        self.labels = images.labels[self._index.to(images.labels.device)]
 
     def batches(self) -> Iterator[Batch]:
         """Iterate once over this process's share, in order.
@@ -142,10 +77,12 @@ class Reader:
         """
         table = self._table(len(self._index))
         progress = torch.zeros((), device=self.labels.device)
-        for start, stop in self._bounds():
-            index = self._index[start:stop]
-            images = self._images.augmented(index, table[start:stop])
-            yield Batch(index, (images,), self.labels[start:stop], progress)
+        bounds = self._bounds()
+        requests = ((self._index[start:stop], table[start:stop]) for start, stop in bounds)
+        with contextlib.closing(self._images.read(requests)) as reading:
+            for (start, stop), images in zip(bounds, reading, strict=True):
+                index = self._index[start:stop].to(self.labels.device)
+                yield Batch(index, (images,), self.labels[start:stop], progress)
 
     def images(self, index: Tensor) -> Tensor:
         """Return [len(index), C, H, W] float32 images at positions in the split."""
@@ -154,9 +91,8 @@ class Reader:
     def _table(self, n: int) -> Tensor:
         """Return [n, P] rows for the transform; under the evaluation transform P is 0."""
         if self._generator is None:
-            return torch.empty((n, 0), dtype=torch.int16, device=self.labels.device)
-        table = augment.parameter_table(self._augmentation, n, self._generator)
-        return table.to(self.labels.device)
+            return torch.empty((n, 0), dtype=torch.int16, device="cpu")
+        return augment.parameter_table(self._augmentation, n, self._generator)
 
     def _bounds(self) -> list[tuple[int, int]]:
         """Return the first and last position (exclusive) of each of this process's batches."""
@@ -185,7 +121,7 @@ class Part:
         counts: K numbers of images.
     """
 
-    images: DeviceImages
+    images: Images
     positions: npt.NDArray[np.int64]
     names: tuple[str, ...] | None
     counts: tuple[int, ...]
@@ -214,7 +150,7 @@ class Opened:
     fingerprint: str
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> Shape:
         """(C, H, W) of an image."""
         return self.train.images.shape
 
@@ -238,34 +174,56 @@ class Opened:
 
 
 def open_data(
-    spec: DatasetSpec, data: Data, root: Path | None, device: torch.device | str = "cpu"
+    spec: DatasetSpec,
+    data: Data,
+    root: Path | None,
+    device: torch.device | str = "cpu",
+    *,
+    evaluation: Evaluation | None = None,
+    augmentation: Augmentation | None = None,
 ) -> Opened:
-    """Read a data set, check it against its manifest, cut it, and put it on a device.
+    """Read a data set, check it against its manifest, cut it, and make its images ready.
 
     Args:
         spec: the data set.
         data: the recipe's part about it.
         root: the user's data folder, or None.
-        device: where to keep the images.
+        device: of the run.
+        evaluation: how images are brought to the network's size; as stored by default.
+        augmentation: what the rows of a parameter table mean; crop and flip by default.
 
     Raises:
         DataMissing: with the files wanted.
         DataBad: if the files hold another split, other labels or other images than they should.
         UsageError: if the settings are wrong or the cut leaves a class without training images.
     """
+    look = _look(spec, data, evaluation, augmentation)
     splits = spec.open(root, dataset_settings(spec, data))
-    check_splits(spec, splits)
+    check_splits(spec, splits, data.split)
+    fingerprint = (
+        splits.digest
+        if isinstance(splits.digest, str)
+        else stamps.fingerprint(spec, data, root, splits)
+    )
     kept, aside = cut(
         splits["train"].labels,
         len(spec.manifest.classes),
         fraction=data.fraction,
+        counts=data.counts,
         validation=data.validation,
         seed=data.seed,
     )
+    stored = find_stored(spec.name, root, fingerprint, data.short_side)
 
     def load(name: str, positions: npt.NDArray[np.int64] | None = None) -> Part:
         chosen = np.arange(len(splits[name].labels)) if positions is None else positions
-        return _part(spec, name, splits[name], chosen, device)
+        split = splits[name]
+        if isinstance(split, FileSplit):
+            of_part = stored.parts[name] if stored else None
+            images = file_images(split, chosen, look, device, data.short_side, of_part)
+        else:
+            images = _array_images(spec, name, split, chosen, look, device)
+        return _part(spec, split, chosen, images)
 
     val = load("train", aside) if aside.size else None
     if val is None and "val" in splits.by_name:
@@ -275,28 +233,55 @@ def open_data(
         val=val,
         test=load("test"),
         class_names=spec.manifest.classes,
-        fingerprint=splits.fingerprint,
+        fingerprint=fingerprint,
+    )
+
+
+def _look(
+    spec: DatasetSpec, data: Data, evaluation: Evaluation | None, augmentation: Augmentation | None
+) -> Look:
+    """Return what a network sees, after checking that this data set can be seen so."""
+    manifest = spec.manifest
+    for problem in look_problems(manifest.shape, data, evaluation or Evaluation()):
+        raise UsageError(f"data ({spec.name}): {problem}")
+    mean, std = NORMALISATIONS.get(data.normalisation, (manifest.mean, manifest.std))
+    return Look(
+        mean,
+        std,
+        evaluation or Evaluation(),
+        augmentation or Augmentation(name="crop_flip"),
     )
 
 
 def _part(
+    spec: DatasetSpec, split: Split, positions: npt.NDArray[np.int64], images: Images
+) -> Part:
+    labels, names = split.labels[positions], split.names
+    return Part(
+        images=images,
+        positions=positions,
+        names=None if names is None else tuple(names[i] for i in positions),
+        counts=tuple(np.bincount(labels, minlength=len(spec.manifest.classes)).tolist()),
+    )
+
+
+def _array_images(
     spec: DatasetSpec,
     name: str,
     split: Split,
     positions: npt.NDArray[np.int64],
+    look: Look,
     device: torch.device | str,
-) -> Part:
-    """Read some images of a split and check that they are what the manifest says."""
-    manifest, labels, images = spec.manifest, split.labels[positions], split.images(positions)
-    channels, height, width = manifest.shape
+) -> Images:
+    """Read images of one size, check that they are what the manifest says, and keep them all."""
+    images, labels = split.images(positions), split.labels[positions]
+    channels, height, width = spec.manifest.shape
     wanted = (len(positions), height or images.shape[1], width or images.shape[2], channels)
     if images.dtype != np.uint8 or images.shape != wanted:
         raise DataBad(
             f"{spec.name}, {name}: images are {images.dtype} {images.shape}, not uint8 {wanted}"
         )
-    return Part(
-        images=DeviceImages(images, labels, manifest.mean, manifest.std, device),
-        positions=positions,
-        names=None if split.names is None else tuple(split.names[i] for i in positions),
-        counts=tuple(np.bincount(labels, minlength=len(manifest.classes)).tolist()),
-    )
+    crops = look.augmentation.name == "random_resized_crop"
+    if look.evaluation.name == "stored" and not crops:
+        return DeviceImages(images, labels, look.mean, look.std, device, look.augmentation)
+    return array_images(images, labels, look, device)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classfair.data import DeviceImages, Part
+from classfair.data import Images, Part
 from classfair_registry.contracts import Method
 from classfair_registry.errors import Diverged
 from classfair_registry.plain import BaseMethod
@@ -78,11 +78,13 @@ def answering(method: Method) -> Answer:
     return answer
 
 
-def batches(images: DeviceImages, index: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(images: Images, index: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """Iterate over (images [B, C, H, W], labels [B]) of a split, or of some of it, in order."""
-    wanted = torch.arange(len(images.labels)) if index is None else index
-    for part in wanted.to(images.labels.device).split(BATCH):
-        yield images.plain(part), images.labels[part]
+    wanted = torch.arange(len(images), device="cpu") if index is None else index.cpu()
+    parts = wanted.split(BATCH)
+    requests = ((part, torch.empty((len(part), 0), device="cpu")) for part in parts)
+    for part, pixels in zip(parts, images.read(requests), strict=True):
+        yield pixels, images.labels[part.to(images.labels.device)]
 
 
 class Sums:
@@ -162,7 +164,7 @@ def predictions(
     return found.rounded()
 
 
-def fit_temperature(answer: Answer, validation: DeviceImages) -> float:
+def fit_temperature(answer: Answer, validation: Images) -> float:
     """Return the temperature that maximises the likelihood of the validation labels.
 
     The likelihood is concave in the inverse temperature, so a bounded search over its logarithm

@@ -20,6 +20,7 @@ from classfair.resolve import (
     MethodEntry,
     added_entry,
     checked,
+    counts_of,
     method_entries,
     resolve_recipe,
 )
@@ -282,7 +283,7 @@ class _Expander:
         values = self.plugins.card("methods", cell.method.name).values
         if recipe.regime not in values["regimes"]:
             return f"{cell.method.name} does not support regime {recipe.regime}", False
-        counts = self.plugins.card("datasets", recipe.data.name).values["manifest"]["counts"]
+        counts = counts_of(self.plugins.card("datasets", recipe.data.name), recipe.data.split)
         if "val" in values["splits"] and not recipe.data.validation and "val" not in counts:
             return f"{cell.method.name} reads a validation split; set data.validation", False
         return "", False

@@ -24,8 +24,9 @@ from typing import Any
 from classfair.keys import differences
 from classfair.matrix import Expansion
 from classfair.recipe import Recipe
+from classfair.resolve import counts_of
 from classfair.results import RECORD, CellState, Results
-from classfair.split import sizes
+from classfair.split import class_sizes
 from classfair_registry.errors import ClassfairError
 from classfair_registry.manager import Plugins
 from classfair_registry.records import CellInfo, Record, slug
@@ -156,11 +157,12 @@ def _why(cell: CellInfo, state: CellState, results: Results) -> str:
 def train_images(cell: CellInfo, plugins: Plugins) -> int:
     """Return the number of training images; a fraction of them as if classes were of one size."""
     recipe = Recipe.model_validate(cell.recipe)
-    manifest = plugins.card("datasets", recipe.data.name).values["manifest"]
-    total, classes = manifest["counts"]["train"], len(manifest["classes"])
-    if recipe.data.fraction == 1 and not recipe.data.validation:
-        return int(total)
-    return classes * sizes(round(total / classes), recipe.data.fraction, recipe.data.validation)[0]
+    data, card = recipe.data, plugins.card("datasets", recipe.data.name)
+    total, classes = counts_of(card, data.split)["train"], len(card.values["manifest"]["classes"])
+    if data.fraction == 1 and not data.validation and data.counts is None:
+        return total
+    alike = [round(total / classes)] * classes
+    return sum(kept for kept, _ in class_sizes(alike, data.fraction, data.validation, data.counts))
 
 
 def steps_of_pass(images: int, batch_size: int) -> int:

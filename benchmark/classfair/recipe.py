@@ -6,6 +6,7 @@ All of it is part of the run key but names, threads and the interval of logged l
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -209,6 +210,41 @@ class Evaluation(Strict):
         if self.name == "centre" and self.size > self.resize:
             raise ValueError(f"size {self.size} cannot be cut out of resize {self.resize}")
         return self
+
+
+NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "clip": (
+        (0.48145466, 0.4578275, 0.40821073),
+        (0.26862954, 0.26130258, 0.27577711),
+    ),
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
+"""Mean and deviation of the channels by name; ``own`` is the data set's."""
+
+
+def look_problems(shape: tuple[int, int, int], data: Data, evaluation: Evaluation) -> Iterator[str]:
+    """Yield why images of a data set cannot be seen as a recipe says.
+
+    Args:
+        shape: (channels, height, width) of the data set's images, 0 where it varies.
+        data: the recipe's part about the data set.
+        evaluation: its part about evaluation.
+    """
+    varies = 0 in shape[1:]
+    if varies and evaluation.name == "stored":
+        known = ", ".join(name for name in _EVALUATIONS if name != "stored")
+        yield f"its images have no common size; set eval.name ({known} or centre)"
+    if data.short_side is not None and not varies:
+        yield "its images have one size; leave data.short_side out"
+    shrinks = data.short_side is not None and evaluation.name == "centre"
+    if shrinks and evaluation.resize > (data.short_side or 0):
+        yield (
+            f"data.short_side {data.short_side} is below eval.resize {evaluation.resize}: images "
+            "would be made small and large again"
+        )
+    if data.normalisation != "own" and shape[0] != 3:
+        yield f"normalisation {data.normalisation} is for colour images; its images are grey"
 
 
 class Trace(Strict):

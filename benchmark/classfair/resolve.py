@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from classfair.recipe import Recipe
+from classfair.recipe import Recipe, look_problems
 from classfair.stamps import dataset_settings
 from classfair.yaml_strict import Document
 from classfair_registry.errors import UsageError, near
@@ -108,6 +108,7 @@ def resolve_recipe(written: Document, plugins: Plugins) -> Recipe:
         UsageError: for whatever is wrong with it, with the line.
     """
     recipe = written.parse(Recipe)
+    _check_look(recipe, written, plugins)
     data = recipe.data.model_copy(update={"settings": _data_settings(recipe, written, plugins)})
     card = plugins.card("backbones", recipe.backbone.name, written.where("backbone", "name"))
     _refuse_weights(recipe, written, card)
@@ -119,6 +120,21 @@ def resolve_recipe(written: Document, plugins: Plugins) -> Recipe:
         }
     )
     return recipe.model_copy(update={"data": data, "backbone": backbone})
+
+
+def counts_of(card: Card, split: str) -> dict[str, int]:
+    """Return images per part of a way to split a data set, from its card."""
+    manifest = card.values["manifest"]
+    found: dict[str, int] = manifest["splits"].get(split, manifest["counts"])
+    return found
+
+
+def _check_look(recipe: Recipe, written: Document, plugins: Plugins) -> None:
+    """Refuse what images of this data set cannot be seen as."""
+    card = plugins.card("datasets", recipe.data.name, written.where("data", "name"))
+    channels, height, width = card.values["manifest"]["shape"]
+    for problem in look_problems((channels, height, width), recipe.data, recipe.eval):
+        written.fail(problem, "data", "name")
 
 
 def _data_settings(recipe: Recipe, written: Document, plugins: Plugins) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from decimal import ROUND_HALF_UP, Decimal
 import numpy as np
 import numpy.typing as npt
 
+from classfair.recipe import Counts
 from classfair_registry.errors import DataBad, UsageError
 from classfair_registry.specs import DatasetSpec, Splits
 
@@ -19,12 +20,18 @@ Indices = npt.NDArray[np.int64]
 
 
 def cut(
-    labels: Indices, num_classes: int, *, fraction: float, validation: float, seed: int
+    labels: Indices,
+    num_classes: int,
+    *,
+    fraction: float,
+    validation: float,
+    seed: int,
+    counts: Counts | None = None,
 ) -> tuple[Indices, Indices]:
     """Cut the training split of a data set, class by class.
 
     The images of a class are put into an order that depends on (seed, class) alone, so a smaller
-    fraction is part of a larger one and no class moves another.
+    fraction or a shorter tail is part of a larger one and no class moves another.
 
     Args:
         labels: [n] labels of the whole training split, 0 .. K-1.
@@ -32,6 +39,7 @@ def cut(
         fraction: share of each class's images that is used; see :func:`sizes`.
         validation: share of each class's used images set aside.
         seed: of the cut.
+        counts: a long tail, or None.
 
     Returns:
         The positions in ``labels`` to train on and those set aside, each ascending.
@@ -40,14 +48,16 @@ def cut(
         UsageError: if a class would be left without training images.
     """
     train, validate = [], []
-    for label in range(num_classes):
+    images = np.bincount(labels, minlength=num_classes).tolist()
+    wanted = class_sizes(images, fraction, validation, counts)
+    for label, (kept, aside) in enumerate(wanted):
         members = _shuffled(np.flatnonzero(labels == label), seed, label)
-        kept, aside = sizes(len(members), fraction, validation)
         if kept < 1:
+            tail = f", counts {counts.shape} {counts.ratio:g}" if counts else ""
             raise UsageError(
-                f"class {label} has {len(members)} training images, of which fraction {fraction} "
-                f"and validation {validation} leave none; use a larger fraction or a smaller "
-                "validation"
+                f"class {label} has {len(members)} training images, of which fraction "
+                f"{fraction}{tail} and validation {validation} leave none; use a larger fraction "
+                "or a smaller validation"
             )
         train.append(members[:kept])
         validate.append(members[kept : kept + aside])
@@ -60,9 +70,36 @@ def sizes(images: int, fraction: float, validation: float) -> tuple[int, int]:
     Shares round half up, in decimals as they are written (0.285 of 100 is 29 though the float is
     below), and no share above zero is less than one image: each class can be validated.
     """
-    used = min(_share(images, fraction), images)
-    aside = _share(used, validation)
-    return used - aside, aside
+    return class_sizes([images], fraction, validation)[0]
+
+
+def class_sizes(
+    images: Sequence[int], fraction: float, validation: float, counts: Counts | None = None
+) -> list[tuple[int, int]]:
+    """Return :func:`sizes` of each class, long-tailed where ``counts`` says so.
+
+    Args:
+        images: of each class.
+        fraction: share of each class that is used.
+        validation: share of what is used that is set aside.
+        counts: the tail; its largest class is the largest one here, and none grows.
+    """
+    used = [min(_share(n, fraction), n) for n in images]
+    if counts is not None:
+        most = max(used)
+        used = [
+            min(n, int(most * counts.ratio ** -_depth(counts, label, len(used))))
+            for label, n in enumerate(used)
+        ]
+    aside = [_share(n, validation) for n in used]
+    return [(n - held, held) for n, held in zip(used, aside, strict=True)]
+
+
+def _depth(counts: Counts, label: int, num_classes: int) -> float:
+    """Return how far down the tail a class is: 0 keeps all, 1 keeps one in ``ratio``."""
+    if counts.shape == "step":
+        return float(label >= num_classes / 2)
+    return label / max(num_classes - 1, 1)
 
 
 def check_labels(labels: Indices, num_classes: int, where: str, *, every: bool = True) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from classfair.data import DeviceImages
+from classfair.data import Images
 from classfair.evaluate import Sums, answering, batches
 from classfair.recipe import Trace as Settings
 from classfair_registry.errors import Diverged
@@ -29,9 +29,7 @@ class Trace:
         num_classes: K.
     """
 
-    def __init__(
-        self, settings: Settings, images: DeviceImages, index: Tensor, num_classes: int
-    ) -> None:
+    def __init__(self, settings: Settings, images: Images, index: Tensor, num_classes: int) -> None:
         self._settings, self._images, self._index = settings, images, index
         self._classes = num_classes
         self._pending: list[tuple[int, dict[str, Tensor]]] = []

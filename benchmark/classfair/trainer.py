@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from classfair.augment import parameter_table
-from classfair.data import DeviceImages
+from classfair.data import Images
 from classfair.evaluate import predictions
 from classfair.seeds import generator, seed_torch
 from classfair.setup import Setup
@@ -112,18 +112,41 @@ class Trainer:
     def _train_pass(self, phase: Phase, passes: int, order: Tensor) -> None:
         images = self._images(phase.split)
         tables = self._tables(phase, len(order))
-        for start, end in spans(self.at.sample, len(order), self.recipe.batch_size):
+        parts = list(spans(self.at.sample, len(order), self.recipe.batch_size))
+        with contextlib.closing(images.read(self._requests(parts, order, tables))) as views:
+            self._train_parts(phase, passes, order, parts, views)
+
+    def _requests(
+        self, parts: Sequence[tuple[int, int]], order: Tensor, tables: Sequence[Tensor]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield what is read in a pass, so that images can be prepared before their step."""
+        for start, end in parts:
+            part = self.setup.world.bounds(end - start)
+            rows = slice(start + part.start, start + part.stop)
+            for table in tables:
+                yield order[rows], table[rows]
+
+    def _train_parts(
+        self,
+        phase: Phase,
+        passes: int,
+        order: Tensor,
+        parts: Sequence[tuple[int, int]],
+        views: Iterator[Tensor],
+    ) -> None:
+        labels = self._images(phase.split).labels
+        for start, end in parts:
             clock = self.setup.clock
             clock.progress = (self.at.passes + start / len(order)) / passes
             clock.stride = (end - start) / len(order) / passes
             part = self.setup.world.part(end - start)
             rows = slice(start + part.start, start + part.stop)
-            index = order[rows].to(images.labels.device)
+            index = order[rows].to(labels.device)
             batch = Batch(
                 index=index,
-                views=[images.augmented(index, table[rows]) for table in tables],
-                labels=images.labels[index],
-                progress=torch.full((), clock.progress, device=images.labels.device),
+                views=list(itertools.islice(views, phase.views)),
+                labels=labels[index],
+                progress=torch.full((), clock.progress, device=labels.device),
             )
             seed_torch(self.setup.seed, "step", self.at.phase, self.at.step)
             self.method.train()
@@ -170,7 +193,7 @@ class Trainer:
         with torch.no_grad():
             yield
 
-    def _images(self, split: str) -> DeviceImages:
+    def _images(self, split: str) -> Images:
         return self.setup.opened.part(split).images
 
     def _rate(self, phase: Phase) -> float:

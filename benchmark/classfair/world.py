@@ -36,6 +36,10 @@ class Alone:
 
     def part(self, batch_size: int) -> slice:
         """Begin a step on a global batch; return this process's part of it: all."""
+        return self.bounds(batch_size)
+
+    def bounds(self, batch_size: int) -> slice:
+        """Return this process's part of a global batch, without beginning a step."""
         return slice(0, batch_size)
 
     def outside(self) -> None:
@@ -66,11 +70,21 @@ class Group:
         self._replicated = batch_size < self.size
         if self._replicated:
             self.weight, self.share = 1.0 / self.size, 1.0
-            return slice(0, batch_size)
-        ends = [batch_size * rank // self.size for rank in range(self.size + 1)]
+            return self.bounds(batch_size)
+        ends = self._ends(batch_size)
         self._counts = [end - start for start, end in itertools.pairwise(ends)]
         self.weight = self.share = self._counts[self.rank] / batch_size
+        return self.bounds(batch_size)
+
+    def bounds(self, batch_size: int) -> slice:
+        """Return this process's part of a global batch, without beginning a step."""
+        if batch_size < self.size:
+            return slice(0, batch_size)
+        ends = self._ends(batch_size)
         return slice(ends[self.rank], ends[self.rank + 1])
+
+    def _ends(self, batch_size: int) -> list[int]:
+        return [batch_size * rank // self.size for rank in range(self.size + 1)]
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """Return the sum over processes, without gradient."""
