@@ -122,7 +122,8 @@ def computed(spec: MethodSpec) -> dict[str, Any]:
 
 def trace(spec: MethodSpec, seed: int) -> dict[str, Any]:
     """Train, and return the steps and one digit a test image, its answer."""
-    trainer, steps = make_trainer(spec, seed), []
+    steps: list[dict[str, Any]] = []
+    trainer = make_trainer(spec, seed)
     trainer.phases = [watched(phase, steps.append) for phase in trainer.phases]
     trainer.run()
     judged = predictions(trainer.method, data().test, 10, None, trainer.at.step)
@@ -136,8 +137,8 @@ def trace(spec: MethodSpec, seed: int) -> dict[str, Any]:
 def make_trainer(spec: MethodSpec, seed: int) -> Trainer:
     """Make the method as a cell would."""
     backbone = shipped().get("backbones", RECIPE.backbone.name)
-    setup = Setup(spec, backbone, RECIPE, data(), seed, Alone(CPU))
-    settings = build(spec.settings, what(spec)["settings"])
+    setup: Any = Setup(spec, backbone, RECIPE, data(), seed, Alone(CPU))
+    settings: Any = build(spec.settings, what(spec)["settings"])
     seed_torch(seed, "make")
     return Trainer(spec.make(setup, settings), setup, lambda done, phase: None)
 

@@ -1,0 +1,1 @@
+"""How fast the suite is, each figure measured beside a limit or a rival. Not a test."""
