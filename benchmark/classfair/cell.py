@@ -265,7 +265,7 @@ class Cell:
             machine=machine.describe(self.device, self.recipe.determinism),
             provenance={
                 **machine.git_state(),
-                "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+                "command": ["classfair", *sys.argv[1:]],
                 "started": self._started,
                 "finished": _now(),
             },

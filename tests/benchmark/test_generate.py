@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ def test_a_stale_file_is_named_by_the_check_and_then_written(
         (tmp_path / folder).mkdir()
         text = (generate.ROOT / folder / "README.md").read_text()
         (tmp_path / folder / "README.md").write_text(text)
+    shutil.copy(generate.ROOT / "README.md", tmp_path)
+    shutil.copytree(generate.ROOT / generate.RESULTS, tmp_path / generate.RESULTS)
     (tmp_path / "pyproject.toml").touch()
     readme, catalogue = tmp_path / "registry" / "README.md", tmp_path / "catalogue.json"
     monkeypatch.setattr(generate, "ROOT", tmp_path)
