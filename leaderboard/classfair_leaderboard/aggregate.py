@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from classfair_leaderboard.load import Run, why_missing
-from classfair_registry.records import CellInfo
+from classfair_registry.records import CellInfo, MethodInfo
 from classfair_registry.tables import Entry
 
 BASELINE = "erm"
@@ -35,6 +35,11 @@ class Row:
     def cell(self) -> CellInfo:
         """The first cell, for everything but the seed."""
         return self.cells[0]
+
+    @property
+    def method(self) -> MethodInfo:
+        """The method with its settings."""
+        return self.cell.method
 
     @property
     def is_baseline(self) -> bool:
@@ -65,6 +70,17 @@ class Group:
     def cell(self) -> CellInfo:
         """Any cell, for what all of them share."""
         return self.rows[0].cell
+
+    @property
+    def name(self) -> str:
+        """Of its table, safe in a file name."""
+        tuned = "--tuned" if self.cell.track == "tuned" else ""
+        return f"{self.cell.recipe_name}--{self.cell.recipe_key[:8]}{tuned}"
+
+    @property
+    def title(self) -> str:
+        """Of its table."""
+        return f"{self.cell.recipe_name}{' (tuned)' if self.cell.track == 'tuned' else ''}"
 
     @property
     def runs(self) -> list[Run]:

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from classfair_leaderboard.answers import Answers
 from classfair_leaderboard.load import Run
 from classfair_leaderboard.ranking import Ranking, from_runs
 from classfair_registry.crossfit import half_accuracy, halves
@@ -171,18 +172,18 @@ def views(
 
 
 def _crossfit(run: Run, ranking: Ranking | None, splits: Splits) -> tuple[float, float, float]:
-    _, accuracy, scores = _halved(run, run.predictions(), ranking, splits)
+    _, accuracy, scores = _halved(run, run.answers(), ranking, splits)
     return crossfit_thirds(100 * accuracy, scores)
 
 
 def _halved(
-    run: Run, predictions: Predictions, ranking: Ranking | None, splits: Splits
+    run: Run, answers: Answers | Predictions, ranking: Ranking | None, splits: Splits
 ) -> tuple[npt.NDArray[np.bool_], Floats, Floats]:
     """Return the splits, and accuracies and ranking scores [splits, 2, K] on the halves."""
-    label, classes = predictions.label, predictions.num_classes
+    label, classes = answers.label, answers.num_classes
     try:
         first = splits.of(label)
-        accuracy = half_accuracy(predictions.correct, label, first, classes)
+        accuracy = half_accuracy(answers.correct, label, first, classes)
         scores = accuracy if ranking is None else ranking.half_scores(label, first, classes)
     except ClassfairError as error:
         raise ClassfairError(f"{run.folder}: {error}") from error

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
+from classfair_leaderboard.answers import Answers, read_answers
 from classfair_registry.errors import ClassfairError, UsageError
 from classfair_registry.files import digest, file_digest
 from classfair_registry.predictions import Floats, Predictions
@@ -65,6 +66,14 @@ class Run:
             ClassfairError: naming the file, if it cannot be read.
         """
         return Predictions.load(self.folder / PREDICTIONS)
+
+    def answers(self) -> Answers:
+        """Read which test images were answered rightly; they are not kept.
+
+        Raises:
+            ClassfairError: naming the file, if it cannot be read.
+        """
+        return read_answers(self.folder / PREDICTIONS, len(self.record.class_count))
 
 
 def load(results: Path) -> tuple[list[Run], list[str]]:

@@ -12,6 +12,7 @@ from classfair_registry.errors import UsageError
 from classfair_registry.manager import Card, Plugins
 from classfair_registry.records import MethodInfo, Skipped
 
+HEADLINES = ("overall", "mean_class")
 _LONGEST_REASON = 160
 _HALVES = (
     "; ranked on one half of each class's test images and measured on the other, both ways, over "
@@ -43,6 +44,15 @@ def find_card(plugins: Plugins, kind: str, name: str) -> Card | None:
         return None
 
 
+def headline(group: Group, plugins: Plugins) -> str:
+    """Return the metric that the literature of the group's data set reports."""
+    told = [run.record.dataset.get("headline") for run in group.runs[:1]]
+    name = group.cell.recipe.get("data", {}).get("name", "")
+    if not told and (card := find_card(plugins, "datasets", name)):
+        told = [card.values["manifest"]["headline"]]
+    return told[0] if told and told[0] in HEADLINES else HEADLINES[0]
+
+
 def caption(group: Group, ranking: RankingName, reference: Reference | None, first: str) -> str:
     """Return the sentences over a table.
 
@@ -59,7 +69,7 @@ def caption(group: Group, ranking: RankingName, reference: Reference | None, fir
         "ERM = 1."
     )
     sentences.append(_seeds(group))
-    sentences.append(_ranking(ranking, reference))
+    sentences.append(ranking_sentence(ranking, reference))
     return " ".join(_ended(text) for text in sentences if text)
 
 
@@ -89,7 +99,7 @@ def footnotes(
         *_mixed(group.runs),
     ]
     if reference is not None:
-        notes += _reference_notes(group, reference)
+        notes += reference_notes(group, reference)
     return tuple(_ended(note) for note in notes)
 
 
@@ -125,7 +135,8 @@ def _seeds(group: Group) -> str:
     return f"Seeds differ in {_listed(parts)}, not in the split of the data."
 
 
-def _ranking(name: RankingName, reference: Reference | None) -> str:
+def ranking_sentence(name: RankingName, reference: Reference | None) -> str:
+    """Say by what classes are ranked."""
     halves = _HALVES if name.endswith("crossfit") else ""
     if name.startswith("own"):
         late = halves or ", which makes hard lower and the gap wider than they are"
@@ -193,7 +204,8 @@ def _package(run: Run, name: str) -> str:
     return str(packages.get(name, "unknown")) if isinstance(packages, Mapping) else "unknown"
 
 
-def _reference_notes(group: Group, reference: Reference) -> Iterator[str]:
+def reference_notes(group: Group, reference: Reference) -> Iterator[str]:
+    """Yield what must be known of the runs that rank."""
     if reference.kind == "local":
         yield (
             "No dedicated ranking runs: for each seed the ERM runs of the other seeds rank the "

@@ -97,7 +97,7 @@ def from_runs(runs: Sequence[Run]) -> Ranking:
     scores = np.divide(right, count, out=np.full(len(count), np.nan), where=count > 0)
 
     def load_hits() -> Hits:
-        right: list[Hits] = [run.predictions().correct.astype(np.int64) for run in runs]
+        right: list[Hits] = [run.answers().correct.astype(np.int64) for run in runs]
         return np.asarray(sum(right))
 
     cell = runs[0].record.cell

@@ -64,19 +64,46 @@ def report(
         raise UsageError(f"no ranking {ranking!r}{near(ranking, RANKINGS)}")
     for name in metrics:
         plugins.card("metrics", name)
+    found = read(results, matrix, frozen)
+    complaints = list(found.complaints)
+    skipped = list(dict.fromkeys(note for info in found.matrices for note in info.skipped))
+    tables = []
+    for part in found.groups:
+        reference = find_reference(part, found.frozen)
+        maker = TableMaker(part, plugins, _pick(ranking, reference), reference, metrics)
+        tables.append(maker.table(_captions(part, found.matrices), skipped))
+        complaints += maker.complaints
+    return Report(tuple(tables), tuple(dict.fromkeys(complaints)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Found:
+    """What is in a results folder.
+
+    Attributes:
+        groups: the rows of each table.
+        matrices: those that are asked for.
+        frozen: rankings by recipe key.
+        complaints: a line about each file that was left out, and why.
+    """
+
+    groups: tuple[Group, ...]
+    matrices: tuple[MatrixInfo, ...]
+    frozen: Mapping[str, Ranking]
+    complaints: tuple[str, ...]
+
+
+def read(results: Path, matrix: str | MatrixInfo | None = None, frozen: Path = FROZEN) -> Found:
+    """Read a results folder and sort its runs into groups.
+
+    Args, raises: see :func:`report`.
+    """
     runs, complaints = load(results)
     matrices, torn = load_matrices(results)
     chosen = _choose(results, matrices, torn, matrix)
     thawed, broken = load_frozen(frozen)
-    complaints += [*torn, *broken]
-    tables = []
-    for part in group(results, _expected(chosen, runs, every=matrix is None), runs):
-        reference = find_reference(part, thawed)
-        maker = TableMaker(part, plugins, _pick(ranking, reference), reference, metrics)
-        skipped = [note for info in chosen for note in info.skipped]
-        tables.append(maker.table(_captions(part, chosen), list(dict.fromkeys(skipped))))
-        complaints += maker.complaints
-    return Report(tuple(tables), tuple(dict.fromkeys(complaints)))
+    groups = group(results, _expected(chosen, runs, every=matrix is None), runs)
+    return Found(tuple(groups), tuple(chosen), thawed, (*complaints, *torn, *broken))
 
 
 def write(

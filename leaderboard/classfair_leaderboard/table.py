@@ -11,6 +11,7 @@ from classfair_leaderboard import groups, notes
 from classfair_leaderboard.aggregate import Group, Row, cost_ratio, summarise
 from classfair_leaderboard.groups import GROUPS, RankingName, Reference, Splits
 from classfair_leaderboard.load import Run
+from classfair_leaderboard.notes import HEADLINES
 from classfair_registry.errors import ClassfairError
 from classfair_registry.manager import Plugins
 from classfair_registry.predictions import Predictions
@@ -18,7 +19,6 @@ from classfair_registry.records import Skipped
 from classfair_registry.specs import MetricSpec
 from classfair_registry.tables import Column, Entry, Table
 
-HEADLINES = ("overall", "mean_class")
 Values = Mapping[str, float | None]
 
 _FIRST = (
@@ -79,14 +79,13 @@ class TableMaker:
             caption: what the matrix says of itself.
             skipped: what the matrices leave out.
         """
-        cell, rows = self.group.cell, self.group.rows
-        tuned = cell.track == "tuned"
+        rows = self.group.rows
         reference = self._reference if self._ranking.startswith("reference") else None
         names = [notes.row_name(row, self._plugins) for row in rows]
         columns = self._columns()
         return Table(
-            name=f"{cell.recipe_name}--{cell.recipe_key[:8]}{'--tuned' if tuned else ''}",
-            title=f"{cell.recipe_name}{' (tuned)' if tuned else ''}",
+            name=self.group.name,
+            title=self.group.title,
             columns=columns,
             rows=tuple(
                 self._row(name, row, columns) for name, row in zip(names, rows, strict=True)
@@ -99,7 +98,7 @@ class TableMaker:
 
     def _columns(self) -> tuple[Column, ...]:
         """Return the columns. Those for data depend on the installed metrics alone, not on runs."""
-        headline = self._headline()
+        headline = notes.headline(self.group, self._plugins)
         shown = dict.fromkeys((*HEADLINES, *GROUPS, "worst", *self._extra))
         hidden = (set(HEADLINES) - {headline}) - set(self._extra)
         return (
@@ -108,14 +107,6 @@ class TableMaker:
             *(self._column(name, hidden=True) for name in sorted(set(self._cards) - set(shown))),
             *_LAST,
         )
-
-    def _headline(self) -> str:
-        """Return the metric that the literature of the data set reports."""
-        told = [run.record.dataset.get("headline") for run in self.group.runs[:1]]
-        name = self.group.cell.recipe.get("data", {}).get("name", "")
-        if not told and (card := notes.find_card(self._plugins, "datasets", name)):
-            told = [card.values["manifest"]["headline"]]
-        return told[0] if told and told[0] in HEADLINES else HEADLINES[0]
 
     def _reranked(self, name: str) -> bool:
         """Whether a metric differs from the recorded one, which is ranked by the model itself."""

@@ -39,6 +39,7 @@ def python(program: str, *arguments: str, folder: Path) -> subprocess.CompletedP
         ("plan", "fashion15"),
         ("status", "results"),
         ("report", "results", "--out", "out", *TOY),
+        ("compare", "results", *TOY),
     ],
     ids=" ".join,
 )
