@@ -320,4 +320,5 @@ class Recipe(Strict):
         setting that a later version adds changes no key; a default that changes its meaning moves
         the protocol.
         """
-        return self.model_dump(mode="json", exclude=PROVENANCE, exclude_defaults=True)
+        kept = self.model_dump(mode="json", exclude=PROVENANCE, exclude_defaults=True)
+        return {name: value for name, value in kept.items() if value != {}}

@@ -15,6 +15,6 @@ def command(
     """Return a runner of commands in a folder of its own, with a cache of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CLASSFAIR_CACHE", str(tmp_path / "cache"))
-    for name in ("CLASSFAIR_DATA", "CLASSFAIR_RESULTS"):
+    for name in ("CLASSFAIR_DATA", "CLASSFAIR_RESULTS", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     return Commands(tmp_path, capsys)

@@ -24,6 +24,14 @@ seeds: [SEEDS]
 """
 
 
+AT_A_TERMINAL = """
+import signal, sys
+from classfair.__main__ import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Ignored in background jobs.
+sys.exit(main())
+"""
+
+
 def command(folder: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "classfair", *arguments, "--results", str(folder / "results")]
 
@@ -86,8 +94,9 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_digests(tmp_path):
 
 def test_a_stopped_run_says_so_and_goes_on(tmp_path):
     path = written(tmp_path, "erm, sam", "0, 1")
+    _, _, _, *arguments = command(tmp_path, "run", path, "--device", "cpu")
     process = subprocess.Popen(
-        command(tmp_path, "run", path, "--device", "cpu"), stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", AT_A_TERMINAL, *arguments], stderr=subprocess.PIPE, text=True
     )
     for line in process.stderr:
         if "finished" in line:
