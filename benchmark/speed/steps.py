@@ -51,6 +51,11 @@ def batch_size(effort: Effort) -> int:
     return effort.pick(BATCH, 8)
 
 
+def classes(effort: Effort) -> int:
+    """Return the number of classes: a quick look has as many as images in a batch."""
+    return effort.pick(CLASSES, 8)
+
+
 # -- against a hand-written loop ---------------------------------------------------------------
 
 
@@ -69,18 +74,18 @@ def against_bare_loop(precision: Literal["fp32", "bf16"], effort: Effort) -> Mea
     """Time passes of the trainer against the same network in a loop that does nothing else."""
     steps, batch = effort.pick(4, 1), batch_size(effort)
     changes = {"backbone": {"name": "resnet20"}, "precision": precision, "batch_size": batch}
-    passes = Passes("erm", opened(steps * batch, CLASSES), recipe(**changes))
-    timed = pairs(passes, bare_loop(precision, steps, batch), effort.pick(15, 2))
+    passes = Passes("erm", opened(steps * batch, classes(effort)), recipe(**changes))
+    timed = pairs(passes, bare_loop(precision, steps, batch, classes(effort)), effort.pick(15, 2))
     return compared(timed, units=steps)
 
 
-def bare_loop(precision: Literal["fp32", "bf16"], steps: int, batch: int) -> Work:
+def bare_loop(precision: Literal["fp32", "bf16"], steps: int, batch: int, classes: int) -> Work:
     """Return a pass of training as one writes it by hand, on batches made ready."""
     chosen = recipe()
     spec = plugins().get("backbones", "resnet20")
     network = spec.make((3, 32, 32), spec.settings())
     network.to(memory_format=torch.channels_last)
-    head = nn.Linear(network.num_features, CLASSES)
+    head = nn.Linear(network.num_features, classes)
     rule = torch.optim.SGD(
         [*network.parameters(), *head.parameters()],
         lr=chosen.optimizer.lr,
@@ -89,7 +94,7 @@ def bare_loop(precision: Literal["fp32", "bf16"], steps: int, batch: int) -> Wor
     )
     images = torch.randn(steps, batch, 3, 32, 32)
     batches = [part.to(memory_format=torch.channels_last) for part in images]
-    labels = torch.randint(0, CLASSES, (steps, batch))
+    labels = torch.randint(0, classes, (steps, batch))
 
     def one_pass() -> None:
         for image, label in zip(batches, labels, strict=True):
@@ -121,7 +126,7 @@ def method_row(kind: Literal["step", "epoch"], name: str, bound: float, steps: i
 def against_erm(name: str, steps: int, effort: Effort) -> Measured:
     """Time passes of a method's first phase against ERM's; seconds are those of a step."""
     steps, batch = effort.pick(steps, 1), batch_size(effort)
-    data = opened(steps * batch, CLASSES)
+    data = opened(steps * batch, classes(effort))
     ours, rival = (Passes(method, data, recipe(batch_size=batch)) for method in (name, "erm"))
     return compared(pairs(ours, rival, effort.pick(15, 2)), units=steps)
 
@@ -140,7 +145,7 @@ def run_row(name: str, bound: float) -> Row:
 def whole_run(name: str, effort: Effort) -> Measured:
     """Time whole trainings of a method against ERM's, in turn pass by pass."""
     steps, batch = effort.pick(2, 1), batch_size(effort)
-    data = opened(steps * batch, CLASSES)
+    data = opened(steps * batch, classes(effort))
     rival = Passes("erm", data, recipe(batch_size=batch))
     rival()
     timed = []
