@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from classfair_plugins.datasets import (
     cifar,
+    fashion_mnist,
     fgvc_aircraft,
     flowers102,
     food101,
@@ -39,10 +40,21 @@ def small(manifest: Manifest, **changes: Any) -> Manifest:
     return dataclasses.replace(manifest, **(values | zhou | changes))
 
 
-def cifar_checksums() -> dict[str, str]:
-    root = Path(os.environ.get("SMALL_ROOT", "nowhere"))
-    files = [path for path in root.glob("cifar-*/*") if path.is_file()]
-    return {path.name: hashlib.md5(path.read_bytes()).hexdigest() for path in files}
+class Checksums(Mapping[str, str]):
+    """The md5 of each pickle of CIFAR below ``SMALL_ROOT``, found when it is asked for."""
+
+    def __getitem__(self, name: str) -> str:
+        root = Path(os.environ.get("SMALL_ROOT", "nowhere"))
+        found = next(iter(root.glob(f"cifar-*/{name}")), None)
+        if found is None:
+            raise KeyError(name)
+        return hashlib.md5(found.read_bytes()).hexdigest()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(cifar.CHECKSUMS)
+
+    def __len__(self) -> int:
+        return len(cifar.CHECKSUMS)
 
 
 SMALL: dict[str, DatasetSpec] = {
@@ -54,13 +66,17 @@ SMALL: dict[str, DatasetSpec] = {
         fgvc_aircraft.spec(small(fgvc_aircraft.MANIFEST)),
         stanford_cars.spec(small(stanford_cars.MANIFEST)),
         imagenet.spec(small(imagenet.MANIFEST), WNIDS),
+        *(
+            dataclasses.replace(spec, manifest=small(spec.manifest))
+            for spec in fashion_mnist.classfair_datasets()
+        ),
         cifar.cifar10(
             small(cifar.CIFAR10, classes=cifar.CIFAR10.classes, counts={"train": 20, "test": 10}),
-            cifar_checksums(),
+            Checksums(),
         ),
         cifar.cifar100(
             small(cifar.CIFAR100, counts={"train": 12, "test": 8}),
-            cifar_checksums(),
+            Checksums(),
         ),
     )
 }

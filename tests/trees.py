@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
 import pickle
+import struct
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -214,6 +216,21 @@ def cifar(root: Path, name: str) -> Path:
     return folder
 
 
+def fashion(root: Path) -> Path:
+    """Write the four idx files of Fashion-MNIST, gzipped."""
+    counts = SMALL["fashion_mnist"].manifest.counts
+    for part, stem in (("train", "train"), ("test", "t10k")):
+        labels = np.array(labels_of(counts, part), np.uint8)
+        images = np.array(
+            [np.asarray(picture(int(k), n, (28, 28)))[..., 0] for n, k in enumerate(labels)]
+        )
+        for values, kind in ((images, "images-idx3"), (labels, "labels-idx1")):
+            header = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
+            path = root / "fashion-mnist" / f"{stem}-{kind}-ubyte.gz"
+            write(path, gzip.compress(header + values.tobytes()))
+    return root / "fashion-mnist"
+
+
 def dump(path: Path, value: object) -> Path:
     return write(path, pickle.dumps(value, protocol=2))
 
@@ -223,7 +240,9 @@ def checksums(folder: Path) -> dict[str, str]:
 
 
 def everything(root: Path) -> Path:
-    """Write a tree of every data set that is made of image files."""
-    for make in (pets, flowers, food, aircraft, cars, imagenet):
+    """Write a tree of every data set that is found in a folder."""
+    for make in (pets, flowers, food, aircraft, cars, imagenet, fashion):
         make(root)
+    for name in ("cifar10", "cifar100"):
+        cifar(root, name)
     return root

@@ -25,7 +25,7 @@ from classfair.resolve import (
     resolve_recipe,
 )
 from classfair.yaml_strict import Document
-from classfair_registry.errors import DataMissing, UsageError, near
+from classfair_registry.errors import DataBad, DataMissing, UsageError, near
 from classfair_registry.manager import Plugins
 from classfair_registry.records import CellInfo, MethodInfo, Skipped
 from classfair_registry.specs import DatasetSpec
@@ -192,7 +192,7 @@ class _Expander:
         try:
             spec = self.plugins.get("datasets", recipe.data.name)
             found = self.fingerprint(spec, recipe.data, self.data)
-        except DataMissing as error:
+        except (DataMissing, DataBad) as error:
             self.missing[recipe.name] = str(error)
         return _Table(recipe, found or "", code)
 

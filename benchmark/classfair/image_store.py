@@ -9,15 +9,13 @@ each time, so a store changes the speed of a run and none of its numbers.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import json
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,14 +24,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from classfair.exclusive import exclusive
 from classfair.geometry import with_short_side
 from classfair.images import Images, Look, ResidentImages, StreamedImages
+from classfair.prepare import FOLDER
 from classfair.resample import Pixels, Store
 from classfair_registry.errors import DataBad, UsageError
 from classfair_registry.files import digest, workers, write_json
 from classfair_registry.specs import FileSplit, Splits
 
-FOLDER = "classfair-cache"
 _VERSION = 1
 _BLOCK = 256
 _DEVICE_SHARE = 0.4
@@ -235,7 +234,9 @@ def build(
     about = {"name": name, "fingerprint": splits.fingerprint, "short_side": short_side}
     try:
         target.parent.mkdir(exist_ok=True)
-        with _alone(target):
+        with exclusive(target.parent / f".{target.name}.lock") as alone:
+            if alone:
+                clear_leftovers(target)
             if not (target / "about.json").is_file():
                 _make(target, parts, short_side, about, progress)
     except OSError as error:
@@ -245,18 +246,10 @@ def build(
     return target
 
 
-@contextlib.contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    """Hold the lock of a store; clear what processes that were killed have left of it."""
-    with (target.parent / f".{target.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError:
-            yield  # A file system without locks: renaming alone keeps a store whole.
-            return
-        for left in target.parent.glob(f".{target.name}-*.part"):
-            shutil.rmtree(left, ignore_errors=True)
-        yield
+def clear_leftovers(target: Path) -> None:
+    """Delete what processes that were killed have left beside a folder that they meant to make."""
+    for left in target.parent.glob(f".{target.name}-*.part"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _make(

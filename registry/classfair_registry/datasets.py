@@ -59,8 +59,8 @@ class Manifest:
         per_class: fewest and most images of a class, by split (``train``), or by way and split
             (``zhou/train``); only where it is known.
         archives: what ``data prepare`` downloads; empty if it must be fetched by hand.
-        duplicates: images outside train that are in train too, in the data as published; None if
-            that is not known.
+        duplicates: how many images of a part may be in an earlier one too (train, val, test); None
+            where checksums show that the images are the published ones, whatever those are.
     """
 
     classes: tuple[str, ...]
@@ -77,7 +77,7 @@ class Manifest:
     splits: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     per_class: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     archives: tuple[Archive, ...] = ()
-    duplicates: int | None = None
+    duplicates: int | None = 0
 
     def counts_of(self, split: str) -> Mapping[str, int]:
         """Return images per part of a way to split, such as ``official``."""

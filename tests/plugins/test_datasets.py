@@ -15,7 +15,7 @@ from classfair.split import check_splits
 from classfair_plugins.datasets import digits, fashion_mnist
 from classfair_plugins.datasets._arrays import ArraySplit, array_splits
 from classfair_plugins.datasets._idx import read_idx
-from classfair_registry.errors import DataBad, DataMissing, UsageError
+from classfair_registry.errors import DataBad, DataMissing
 from classfair_registry.settings import NoSettings
 
 NONE = NoSettings()
@@ -267,35 +267,6 @@ def test_labels_of_other_images_are_refused(tmp_path):
     write(tmp_path / fashion_mnist.FILES[1], idx(np.zeros(39, np.uint8)))
     with pytest.raises(DataBad, match=r"holds 40 images but .* 39 labels"):
         FASHION.open(tmp_path, NONE)
-
-
-def test_preparing_moves_a_whole_download_into_place(tmp_path, monkeypatch):
-    import torchvision
-
-    def download(root, download):
-        assert download
-        clothes(Path(root) / "FashionMNIST" / "raw")
-
-    monkeypatch.setattr(torchvision.datasets, "FashionMNIST", download)
-    root = tmp_path / "new"
-    assert fashion_mnist.prepare(root) == root / "FashionMNIST" / "raw"
-    check_splits(with_counts(40, 20), FASHION.open(root, NONE))
-    assert [path.name for path in root.iterdir()] == ["FashionMNIST"]
-
-
-def test_a_failed_download_says_what_to_do_and_leaves_nothing(tmp_path, monkeypatch):
-    import torchvision
-
-    def download(root, download):
-        (Path(root) / "half").touch()
-        raise RuntimeError("Error downloading train-images-idx3-ubyte.gz")
-
-    monkeypatch.setattr(torchvision.datasets, "FashionMNIST", download)
-    with pytest.raises(DataMissing, match=r"Error downloading .* by hand"):
-        fashion_mnist.prepare(tmp_path)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-    with pytest.raises(UsageError, match="--data"):
-        fashion_mnist.prepare(None)
 
 
 def fashion_root() -> Path | None:

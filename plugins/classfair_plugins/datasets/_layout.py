@@ -23,12 +23,14 @@ class Layout:
         folders: below the data folder, tried in turn.
         entries: below one of them; a folder ends with ``/``.
         sources: where people get them.
+        downloads: whether ``data prepare`` gets them.
     """
 
     name: str
     folders: tuple[str, ...]
     entries: tuple[str, ...]
     sources: tuple[str, ...]
+    downloads: bool = False
 
     def find(self, root: Path | None, *more: str) -> Path:
         """Return the first folder that has every entry.
@@ -63,7 +65,9 @@ class Layout:
         )
 
     def _get(self) -> str:
-        return f"people get them from {' or '.join(self.sources)}"
+        told = f"people get them from {' or '.join(self.sources)}"
+        own = f"; classfair data prepare {self.name} --root DIR downloads what it can"
+        return f"{told}{own if self.downloads else ''}"
 
 
 def _there(folder: Path, entry: str) -> bool:

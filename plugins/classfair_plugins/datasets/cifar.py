@@ -46,6 +46,7 @@ CIFAR10 = Manifest(
     """),
     counts={"train": 50_000, "test": 10_000},
     per_class={"train": (5000, 5000), "test": (1000, 1000)},
+    duplicates=None,
     shape=(3, 32, 32),
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
@@ -73,6 +74,7 @@ CIFAR100 = Manifest(
     """),
     counts={"train": 50_000, "test": 10_000},
     per_class={"train": (500, 500), "test": (100, 100)},
+    duplicates=None,
     shape=(3, 32, 32),
     mean=(0.5071, 0.4865, 0.4409),
     std=(0.2673, 0.2564, 0.2762),
@@ -168,7 +170,7 @@ def cifar10(manifest: Manifest = CIFAR10, checksums: Mapping[str, str] = CHECKSU
     """Return CIFAR-10; a test gives a manifest with fewer images and the md5 of its own files."""
     batches = [f"data_batch_{number}" for number in range(1, 6)]
     entries = (*batches, "test_batch", "batches.meta")
-    layout = Layout("cifar10", ("cifar-10-batches-py",), entries, manifest.sources)
+    layout = Layout("cifar10", ("cifar-10-batches-py",), entries, manifest.sources, downloads=True)
     parts = {"train": batches, "test": ["test_batch"]}
     data = Cifar(layout, ("batches.meta", "label_names"), parts, "labels", manifest, checksums)
     return DatasetSpec(
@@ -185,7 +187,13 @@ def cifar100(
     manifest: Manifest = CIFAR100, checksums: Mapping[str, str] = CHECKSUMS
 ) -> DatasetSpec:
     """Return CIFAR-100; a test gives a manifest with fewer images and the md5 of its own files."""
-    layout = Layout("cifar100", ("cifar-100-python",), ("train", "test", "meta"), manifest.sources)
+    layout = Layout(
+        "cifar100",
+        ("cifar-100-python",),
+        ("train", "test", "meta"),
+        manifest.sources,
+        downloads=True,
+    )
     parts = {"train": ["train"], "test": ["test"]}
     meta = ("meta", "fine_label_names")
     data = Cifar(layout, meta, parts, "fine_labels", manifest, checksums)

@@ -11,7 +11,6 @@ the files were compressed.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,9 +19,9 @@ import numpy as np
 from classfair_plugins.datasets._arrays import ArraySplit, array_splits
 from classfair_plugins.datasets._idx import read_idx
 from classfair_registry import hookimpl
-from classfair_registry.errors import DataBad, DataMissing, UsageError
+from classfair_registry.errors import DataBad, DataMissing
 from classfair_registry.settings import NoSettings
-from classfair_registry.specs import DatasetSpec, Manifest, Splits
+from classfair_registry.specs import Archive, DatasetSpec, Manifest, Splits
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 FILES = (
@@ -32,6 +31,13 @@ FILES = (
     "t10k-labels-idx1-ubyte",
 )
 TORCHVISION = Path("FashionMNIST", "raw")
+_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+_CHECKSUMS = (
+    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "25c81989df183df01b3e8a0aad5dffbe",
+    "bef4ecab320f06d8554ea6380940ec79",
+    "bb300cfdad3c16e7a12a480ee83cd310",
+)
 SOURCES = (
     "Debian package dataset-fashion-mnist",
     'torchvision.datasets.FashionMNIST("ROOT", download=True)',
@@ -61,6 +67,10 @@ MANIFEST = Manifest(
     ),
     sources=SOURCES,
     prompts=("a photo of a {}, a type of clothing.",),
+    archives=tuple(
+        Archive(f"{_URL}/{name}.gz", f"md5:{md5}", folder=str(TORCHVISION), unpack=False)
+        for name, md5 in zip(FILES, _CHECKSUMS, strict=True)
+    ),
 )
 
 
@@ -98,38 +108,6 @@ def open_fashion_mnist(root: Path | None, settings: NoSettings) -> Splits:
         "test": _read(test_images, test_labels),
     }
     return array_splits(MANIFEST.classes, splits)
-
-
-def prepare(root: Path | None) -> Path:
-    """Download the files through torchvision, which checks them, and return their folder.
-
-    They are fetched into a folder of their own and moved one by one when they are whole, so two
-    processes that do this at once do not harm each other, and none finds half a file.
-
-    Args:
-        root: the user's data folder; made if it is not there.
-
-    Raises:
-        UsageError: without a folder.
-        DataMissing: if the network does not give them.
-    """
-    if root is None:
-        raise UsageError("fashion_mnist: give the folder to download into with --data")
-    from torchvision.datasets import FashionMNIST
-
-    target = root / TORCHVISION
-    target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fashion_mnist-", dir=root) as temporary:
-        try:
-            FashionMNIST(temporary, download=True)
-        except (OSError, RuntimeError) as error:
-            raise DataMissing(
-                f"fashion_mnist: the download failed ({error}); put {', '.join(FILES)} into "
-                f"{target} by hand; people get them from {' or '.join(SOURCES)}"
-            ) from error
-        for name in FILES:
-            (Path(temporary) / TORCHVISION / name).replace(target / name)
-    return target
 
 
 def _folders(root: Path | None) -> Iterator[Path]:

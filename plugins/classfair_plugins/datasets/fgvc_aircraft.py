@@ -91,7 +91,7 @@ def _layout(settings: Settings) -> Layout:
     parts = (f"images_variant_{part}.txt" for part in _LISTS[settings.split].values())
     entries = ("images/", "variants.txt", *parts)
     folders = ("fgvc-aircraft-2013b/data", "fgvc_aircraft")
-    return Layout("fgvc_aircraft", folders, entries, MANIFEST.sources)
+    return Layout("fgvc_aircraft", folders, entries, MANIFEST.sources, downloads=True)
 
 
 def _lists(folder: Path, settings: Settings) -> dict[str, Path]:

@@ -84,6 +84,7 @@ LAYOUT = Layout(
     ("flowers-102", "oxford_flowers"),
     ("jpg/", "imagelabels.mat"),
     MANIFEST.sources,
+    downloads=True,
 )
 SETS = "setid.mat"
 ZHOU = "split_zhou_OxfordFlowers.json"

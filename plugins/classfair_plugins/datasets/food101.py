@@ -62,7 +62,11 @@ MANIFEST = Manifest(
     archives=(Archive(_URL, "md5:85eeb15f3717b99a5da872d97d918f87", 4_996_278_331),),
 )
 LAYOUT = Layout(
-    "food101", ("food-101",), ("images/", "meta/train.json", "meta/test.json"), MANIFEST.sources
+    "food101",
+    ("food-101",),
+    ("images/", "meta/train.json", "meta/test.json"),
+    MANIFEST.sources,
+    downloads=True,
 )
 ZHOU = "split_zhou_Food101.json"
 

@@ -60,6 +60,7 @@ LAYOUT = Layout(
     ("oxford-iiit-pet", "oxford_pets"),
     ("images/", "annotations/trainval.txt", "annotations/test.txt"),
     MANIFEST.sources,
+    downloads=True,
 )
 ZHOU = "split_zhou_OxfordPets.json"
 
