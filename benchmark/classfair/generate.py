@@ -153,7 +153,7 @@ def hook_reference() -> str:
         f"### `{name}{_signature(hook)}`\n\n{inspect.getdoc(hook)}" for name, hook in _hooks()
     ]
     parts += ["## Specs"]
-    for spec in (*KINDS.values(), specs.Capabilities, specs.Manifest):
+    for spec in (*KINDS.values(), specs.Capabilities, specs.Manifest, specs.Archive):
         parts.append(f"### `{spec.__name__}`\n\n{_attributes(inspect.getdoc(spec) or '')}")
     return "\n\n".join(parts)
 
