@@ -37,6 +37,12 @@ class Row:
         return self.cells[0]
 
     @property
+    def reduces_to(self) -> str | None:
+        """The method that it is equal to on this task, which a run finds out and a plan cannot."""
+        found = [run.record.cell.method.reduces_to for run in self.runs]
+        return next(iter(found), self.cell.method.reduces_to)
+
+    @property
     def method(self) -> MethodInfo:
         """The method with its settings."""
         return self.cell.method

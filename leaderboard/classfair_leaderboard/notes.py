@@ -91,7 +91,7 @@ def footnotes(
     """
     rows = list(zip(names, group.rows, strict=True))
     notes = [
-        *(_identical(name, row, plugins) for name, row in rows if row.cell.method.reduces_to),
+        *(_identical(name, row, plugins) for name, row in rows if row.reduces_to),
         *(f"{name}: {row.cell.method.budget}" for name, row in rows if row.cell.method.budget),
         *(_missing(name, row) for name, row in rows if row.missing),
         *_left_out(group, skipped),
@@ -154,7 +154,7 @@ def ranking_sentence(name: RankingName, reference: Reference | None) -> str:
 
 
 def _identical(name: str, row: Row, plugins: Plugins) -> str:
-    other = row.cell.method.reduces_to or ""
+    other = row.reduces_to or ""
     card = find_card(plugins, "methods", other)
     return f"{name}: identical to {card.values['title'] if card else other} here."
 

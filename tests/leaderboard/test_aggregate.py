@@ -8,6 +8,7 @@ import pytest
 
 from classfair_leaderboard.aggregate import cost_ratio, group, summarise
 from classfair_leaderboard.load import load
+from classfair_leaderboard.reporting import report
 from classfair_registry.records import Cost, Failure
 from classfair_registry.tables import Entry
 
@@ -127,3 +128,12 @@ def test_cost_counts_a_backward_pass_twice(tmp_path) -> None:
     assert cost_ratio(found.rows[0], found.baseline) == 1
     assert cost_ratio(found.rows[1], found.baseline) == pytest.approx(5 / 3)
     assert cost_ratio(found.rows[1], None) is None
+
+
+def test_what_a_run_found_out_about_its_method_is_said_under_the_table(tmp_path, plugins):
+    """A plan cannot know it; so the matrix does not hold it and the record does."""
+    made.write(tmp_path, made.cell("erm"), made.exactly([0, 1, 2] * 4, [1, 1, 0.5]))
+    found = made.cell("eql", method=made.method("eql", reduces_to="erm"))
+    made.write(tmp_path, found, made.exactly([0, 1, 2] * 4, [1, 1, 0.5]))
+    made.expect(tmp_path, [made.cell("erm"), made.cell("eql")])
+    assert "EQL: identical to ERM here." in report(tmp_path, plugins, "quick").tables[0].footnotes
