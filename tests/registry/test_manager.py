@@ -152,10 +152,10 @@ def test_a_changed_plugin_is_read_anew(installed, tmp_path):
     point = installed("plug_change", METHOD.format(name="before"))
     plugins(tmp_path).add_entry_points([point])
     sys.modules.pop("plug_change")
-    (tmp_path / "plug_change.py").write_text(METHOD.format(name="after_"))
+    (tmp_path / "plug_change.py").write_text(METHOD.format(name="afterwards"))
     again = plugins(tmp_path)
     again.add_entry_points([point])
-    assert [card.name for card in again.cards("methods")] == ["after_"]
+    assert [card.name for card in again.cards("methods")] == ["afterwards"]
 
 
 def test_a_plugin_of_one_file_is_loaded(tmp_path):
