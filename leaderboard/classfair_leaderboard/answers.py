@@ -22,6 +22,7 @@ Right = npt.NDArray[np.bool_]
 
 _HEADER = struct.Struct("<4s5H3I2H")
 _DEFLATED = 8
+_MAGIC = b"\x93NUMPY\x01\x00"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,6 +89,24 @@ def _members(raw: bytes, wanted: Collection[str]) -> dict[str, npt.NDArray[Any]]
         name = raw[place + _HEADER.size :][:name_size].decode().removesuffix(".npy")
         place = start + size
         if name in wanted:
-            content = io.BytesIO(zlib.decompress(raw[start:place], -zlib.MAX_WBITS))
-            found[name] = np.lib.format.read_array(content, allow_pickle=False)
+            found[name] = _array(zlib.decompress(raw[start:place], -zlib.MAX_WBITS))
     return found
+
+
+def _array(content: bytes) -> npt.NDArray[Any]:
+    """Return the array of an npy file."""
+    size = len(_MAGIC) + 2 + int.from_bytes(content[len(_MAGIC) :][:2], "little")
+    if not content.startswith(_MAGIC):
+        raise ValueError("not an array as this program writes it")
+    shape, by_column, dtype = _header(content[:size])
+    if by_column:
+        raise ValueError("an array in another order")
+    return np.frombuffer(content, dtype, offset=size).reshape(shape)
+
+
+@functools.lru_cache(maxsize=1024)
+def _header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, order and type; kept, since files of one data set have the same."""
+    stream = io.BytesIO(head)
+    np.lib.format.read_magic(stream)
+    return np.lib.format.read_array_header_1_0(stream)

@@ -21,6 +21,7 @@ from classfair_leaderboard.intervals import (
     crossed_bootstrap,
     crossed_t,
     image_noise,
+    image_variance,
     paired,
     seed_noise,
 )
@@ -31,6 +32,8 @@ from classfair_registry.predictions import Floats
 
 DRAWS = 10_000
 """Draws of the crossed bootstrap."""
+ENOUGH = 1_000
+"""Draws from which on their quantiles bound an interval; below, their variance and t do."""
 MEANS = ("overall", "mean_class")
 Statistic = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
@@ -276,8 +279,7 @@ class Evidence:
             self._noise[baseline] = image_noise(self.answers, baseline)
         squares = self.answers.class_sum(weight**2)
         image = np.maximum(1e4 * (self._noise[baseline] @ squares), 0)
-        images = max(1, int(self.answers.count.sum()) - len(self.answers.count))
-        half, p = crossed_t(made.mean, image, made.seed_part**2, made.degrees, images)
+        half, p = crossed_t(made.mean, image, made.seed_part**2, made.degrees, self._free_images)
         return dataclasses.replace(
             made,
             low=made.mean - half,
@@ -288,15 +290,20 @@ class Evidence:
         )
 
     def _by_bootstrap(self, made: Differences, statistic: Statistic, baseline: int) -> Differences:
-        drawn = 100 * np.asarray(self._drawn[statistic], float)
-        low, high = crossed_bootstrap(
-            made.mean,
-            drawn - drawn[:, [baseline]],
-            made.seed_part**2,
-            made.degrees,
-            self._rng(),
-        )
+        drawn = 100 * self._drawn[statistic].astype(float)
+        drawn -= drawn[:, [baseline]]
+        seed = made.seed_part**2
+        if self._draws < ENOUGH:
+            image, _ = image_variance(drawn)
+            half, _ = crossed_t(made.mean, image, seed, made.degrees, self._free_images)
+            low, high = made.mean - half, made.mean + half
+        else:
+            low, high = crossed_bootstrap(made.mean, drawn, seed, made.degrees, self._rng())
         return dataclasses.replace(made, low=low, high=high, kind="bootstrap")
+
+    @property
+    def _free_images(self) -> int:
+        return max(1, int(self.answers.count.sum()) - len(self.answers.count))
 
     def _rng(self) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64(np.frombuffer(self._seed, "<u4")))

@@ -238,13 +238,18 @@ def crossed_bootstrap(
         degrees: [M] of freedom of the seed parts.
         rng: for the seeds.
     """
-    seeds = drawn.shape[2]
     mean = drawn.mean(2)
-    over_images = mean.var(0)
-    single = np.maximum(drawn.var(0).mean(1) - over_images, 0) / max(seeds - 1, 1)
-    net = np.maximum(over_images - single, 0)
+    net, over_images = image_variance(drawn)
     shrunk = np.sqrt(net / np.where(over_images > 0, over_images, 1))
     noise = (mean - mean.mean(0)) * shrunk
     noise = noise + rng.standard_t(degrees, mean.shape) * np.sqrt(seed)
     low, high = np.quantile(noise, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return difference + low, difference + high
+
+
+def image_variance(drawn: Floats) -> tuple[Floats, Floats]:
+    """Return [M] variances over draws [draws, M, S] of images: without and with single answers."""
+    seeds = drawn.shape[2]
+    over_images = drawn.mean(2).var(0)
+    single = np.maximum(drawn.var(0).mean(1) - over_images, 0) / max(seeds - 1, 1)
+    return np.maximum(over_images - single, 0), over_images

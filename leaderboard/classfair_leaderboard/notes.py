@@ -93,6 +93,9 @@ def footnotes(
     notes = [
         *(_identical(name, row, plugins) for name, row in rows if row.reduces_to),
         *(f"{name}: {row.cell.method.budget}" for name, row in rows if row.cell.method.budget),
+        *_needs(rows, plugins),
+        *_selected(rows),
+        *_codes(rows),
         *(_missing(name, row) for name, row in rows if row.missing),
         *_left_out(group, skipped),
         *_same_names(names),
@@ -157,6 +160,37 @@ def _identical(name: str, row: Row, plugins: Plugins) -> str:
     other = row.reduces_to or ""
     card = find_card(plugins, "methods", other)
     return f"{name}: identical to {card.values['title'] if card else other} here."
+
+
+def _needs(rows: Iterable[tuple[str, Row]], plugins: Plugins) -> Iterator[str]:
+    """Say which methods read more than the train split."""
+    for name, row in rows:
+        card = find_card(plugins, "methods", row.method.name)
+        more = [split for split in card.values["splits"] if split != "train"] if card else []
+        if more:
+            yield f"{name}: also reads the {_listed(more)} split"
+
+
+def _selected(rows: Iterable[tuple[str, Row]]) -> Iterator[str]:
+    """Say where not the last state was judged, or settings were searched for."""
+    for name, row in rows:
+        rules = {str(run.record.selection.get("rule", "last")) for run in row.runs} - {"last"}
+        if rules:
+            yield f"{name}: judged in a state chosen by {_listed(sorted(rules))}"
+        tuning = next((run.record.tuning for run in row.runs if run.record.tuning), None)
+        if tuning:
+            yield (
+                f"{name}: settings of {tuning.get('trials', '?')} trials, by "
+                f"{tuning.get('metric', '?')} on {tuning.get('split', '?')}"
+            )
+
+
+def _codes(rows: Iterable[tuple[str, Row]]) -> Iterator[str]:
+    """Name methods whose code is in no release."""
+    for name, row in rows:
+        if row.method.code is not None:
+            where = row.method.plugin.rsplit("/", 1)[-1]
+            yield f"{name}: a plugin outside this release ({where}, code {row.method.code[:8]})"
 
 
 def _missing(name: str, row: Row) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from classfair_leaderboard import groups
+from classfair_leaderboard import effective, groups
 from classfair_leaderboard.aggregate import Group, group
 from classfair_leaderboard.groups import RANKINGS, RankingName, Reference
 from classfair_leaderboard.load import Run, load, load_matrices
+from classfair_leaderboard.notes import headline
 from classfair_leaderboard.ranking import FROZEN, Ranking, from_runs, load_frozen
+from classfair_leaderboard.ranks import ranks
 from classfair_leaderboard.table import TableMaker
 from classfair_registry.errors import ClassfairError, UsageError, near
 from classfair_registry.files import writing
@@ -27,10 +30,12 @@ class Report:
     Attributes:
         tables: one a recipe and track.
         complaints: a line about each file that was left out, and why.
+        ranks: mean ranks over recipes, one table a tier and track of several recipes.
     """
 
     tables: tuple[Table, ...]
     complaints: tuple[str, ...]
+    ranks: tuple[Table, ...] = ()
 
 
 def report(
@@ -62,18 +67,40 @@ def report(
     """
     if ranking is not None and ranking not in RANKINGS:
         raise UsageError(f"no ranking {ranking!r}{near(ranking, RANKINGS)}")
-    for name in metrics:
+    for name in set(metrics) - {effective.NAME}:
         plugins.card("metrics", name)
     found = read(results, matrix, frozen)
-    complaints = list(found.complaints)
+    makers = list(_makers(found, plugins, ranking, metrics))
+    _draw_lines(makers)
     skipped = list(dict.fromkeys(note for info in found.matrices for note in info.skipped))
-    tables = []
+    tables = [maker.table(_captions(maker.group, found.matrices), skipped) for maker in makers]
+    headlines = [headline(part, plugins) for part in found.groups]
+    complaints = [*found.complaints, *(text for maker in makers for text in maker.complaints)]
+    return Report(
+        tuple(tables),
+        tuple(dict.fromkeys(complaints)),
+        tuple(ranks(tables, found.groups, headlines)),
+    )
+
+
+def _makers(
+    found: Found, plugins: Plugins, ranking: str | None, metrics: Sequence[str]
+) -> Iterator[TableMaker]:
     for part in found.groups:
         reference = find_reference(part, found.frozen)
-        maker = TableMaker(part, plugins, _pick(ranking, reference), reference, metrics)
-        tables.append(maker.table(_captions(part, found.matrices), skipped))
-        complaints += maker.complaints
-    return Report(tuple(tables), tuple(dict.fromkeys(complaints)))
+        yield TableMaker(part, plugins, _pick(ranking, reference), reference, metrics)
+
+
+def _draw_lines(makers: Sequence[TableMaker]) -> None:
+    """Give the tables of each data set, under one ranking, the line through their ERM runs."""
+    alike: dict[tuple[str, str], list[TableMaker]] = defaultdict(list)
+    for maker in makers:
+        alike[maker.group.cell.fingerprint, maker.ranking].append(maker)
+    for same in alike.values():
+        points = [maker.erm_points() for maker in same]
+        line = effective.fit([point for each in points for point in each], sum(map(bool, points)))
+        for maker in same:
+            maker.line = line
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -111,7 +138,8 @@ def write(
 ) -> list[Path]:
     """Write ``leaderboard.md``, ``leaderboard.csv`` and return the files.
 
-    All formats are rendered before the first file is touched, and each file is replaced whole.
+    Ranks, which depend on all rows, have files of their own. All formats are rendered before the
+    first file is touched, and each file is replaced whole.
 
     Args:
         told: what to write.
@@ -124,6 +152,8 @@ def write(
     """
     specs = [plugins.get("reporters", name) for name in formats]
     texts = {f"leaderboard{spec.suffix}": spec.render(told.tables) for spec in specs}
+    if told.ranks:
+        texts |= {f"ranks{spec.suffix}": spec.render(told.ranks) for spec in specs}
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from classfair_leaderboard import groups, notes
+from classfair_leaderboard import effective, groups, marks, notes
 from classfair_leaderboard.aggregate import Group, Row, cost_ratio, summarise
+from classfair_leaderboard.effective import Line
 from classfair_leaderboard.groups import GROUPS, RankingName, Reference, Splits
 from classfair_leaderboard.load import Run
 from classfair_leaderboard.notes import HEADLINES
@@ -52,6 +53,7 @@ class TableMaker:
         extra: names of further metrics to show.
 
     Attributes:
+        line: by which effective hard is measured; None while there is none.
         complaints: about runs whose predictions were needed and could not be used.
     """
 
@@ -70,7 +72,21 @@ class TableMaker:
         self._cards = {card.name: card.values for card in plugins.cards("metrics")}
         self._ranked = {*GROUPS, *(name for name, card in self._cards.items() if card["ranked"])}
         self._per_class: set[str] = set()
+        self._known: dict[str, Values] = {}
+        self.line: Line | None = None
         self.complaints: list[str] = []
+
+    @property
+    def ranking(self) -> RankingName:
+        """By which classes are ranked."""
+        return self._ranking
+
+    def erm_points(self) -> list[tuple[float, float]]:
+        """Return (overall, hard) in percent of each ERM run of the table that has both."""
+        runs = [run for row in self.group.rows if row.is_baseline for run in row.runs]
+        values = [self._values(run, self._numbers(self._columns())) for run in runs]
+        points = [(value["overall"], value["hard"]) for value in values]
+        return [(x, y) for x, y in points if x is not None and y is not None and np.isfinite(y)]
 
     def table(self, caption: str = "", skipped: Sequence[Skipped] = ()) -> Table:
         """Return the table.
@@ -83,7 +99,7 @@ class TableMaker:
         reference = self._reference if self._ranking.startswith("reference") else None
         names = [notes.row_name(row, self._plugins) for row in rows]
         columns = self._columns()
-        return Table(
+        table = Table(
             name=self.group.name,
             title=self.group.title,
             columns=columns,
@@ -91,8 +107,15 @@ class TableMaker:
                 self._row(name, row, columns) for name, row in zip(names, rows, strict=True)
             ),
             caption=notes.caption(self.group, self._ranking, reference, caption),
-            footnotes=notes.footnotes(self.group, names, reference, skipped, self._plugins),
+            footnotes=(
+                *notes.footnotes(self.group, names, reference, skipped, self._plugins),
+                *([self.line.sentence] if self.line and effective.NAME in self._extra else []),
+            ),
         )
+        headline = notes.headline(self.group, self._plugins)
+        made, complaints = marks.marked(table, self.group, self._reference, self._ranking, headline)
+        self.complaints += complaints
+        return made
 
     # -- columns -------------------------------------------------------------------------------
 
@@ -100,11 +123,12 @@ class TableMaker:
         """Return the columns. Those for data depend on the installed metrics alone, not on runs."""
         headline = notes.headline(self.group, self._plugins)
         shown = dict.fromkeys((*HEADLINES, *GROUPS, "worst", *self._extra))
+        data = {*self._cards, effective.NAME} - set(shown)
         hidden = (set(HEADLINES) - {headline}) - set(self._extra)
         return (
             *_FIRST,
             *(self._column(name, hidden=name in hidden) for name in shown),
-            *(self._column(name, hidden=True) for name in sorted(set(self._cards) - set(shown))),
+            *(self._column(name, hidden=True) for name in sorted(data)),
             *_LAST,
         )
 
@@ -112,8 +136,15 @@ class TableMaker:
         """Whether a metric differs from the recorded one, which is ranked by the model itself."""
         return self._ranking != "own" and name in self._ranked
 
+    @staticmethod
+    def _numbers(columns: Sequence[Column]) -> list[str]:
+        """Return the keys of the columns that hold values of runs."""
+        return [c.key for c in columns if not c.text and c.key not in ("cost", effective.NAME)]
+
     def _column(self, name: str, *, hidden: bool = False) -> Column:
-        card = self._cards.get(name, {})
+        card: Mapping[str, str] = self._cards.get(name, {})
+        if name == effective.NAME:
+            card = {"title": "effective hard", "unit": "points", "better": "higher"}
         return Column(
             key=name,
             title=card.get("title", name),
@@ -125,9 +156,10 @@ class TableMaker:
     # -- rows ----------------------------------------------------------------------------------
 
     def _row(self, name: str, row: Row, columns: Sequence[Column]) -> dict[str, Entry]:
-        keys = [c.key for c in columns if not c.text and c.key != "cost"]
+        keys = self._numbers(columns)
         values = [self._values(run, keys) for run in row.runs]
         entries = {key: row.summary([value[key] for value in values]) for key in keys}
+        entries[effective.NAME] = row.summary([self._effective(value) for value in values])
         texts = {**self._identity(row), **_count(row), "method": name}
         ratio = None if row.missing else cost_ratio(row, self.group.baseline)
         cost = summarise([] if ratio is None else [ratio])
@@ -150,7 +182,20 @@ class TableMaker:
 
     # -- values --------------------------------------------------------------------------------
 
+    def _effective(self, values: Values) -> float | None:
+        overall, hard = values["overall"], values["hard"]
+        if self.line is None or overall is None or hard is None:
+            return None
+        return self.line.above(overall, hard)
+
     def _values(self, run: Run, keys: Sequence[str]) -> Values:
+        """Return one run's values, computed once."""
+        key = run.record.cell.key
+        if key not in self._known:
+            self._known[key] = self._new_values(run, keys)
+        return self._known[key]
+
+    def _new_values(self, run: Run, keys: Sequence[str]) -> Values:
         """Return one run's values; None where one is not defined or cannot be had."""
         stored = run.record.metrics
         known = {key: value for key, value in stored.items() if not self._reranked(key)}

@@ -70,4 +70,6 @@ def _grid(rows: Sequence[Row], columns: Sequence[Column], between: str) -> Grid:
 def _cell(entry: Entry, column: Column, between: str) -> Text:
     mean, std = entry.rounded(1 if column.unit else 2)
     text = Text(mean, style="bold" if entry.bold else "")
-    return text.append(f"{between}± {std}", style="dim") if std else text
+    if std:
+        text.append(f"{between}± {std}", style="dim")
+    return text.append(f" {entry.mark}") if entry.mark else text

@@ -38,6 +38,7 @@ class Entry:
         n: seeds averaged.
         text: what stands there instead of a number, for names and notes.
         bold: cannot be told from the best.
+        mark: a sign behind the text, which a footnote explains.
     """
 
     mean: float | None = None
@@ -45,6 +46,7 @@ class Entry:
     n: int = 0
     text: str | None = None
     bold: bool = False
+    mark: str = ""
 
     def rounded(self, digits: int = 2) -> tuple[str, str]:
         """Return mean and standard deviation to so many decimals, empty where there is none."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import made_records as made
 import numpy as np
 
+from classfair_leaderboard.marks import in_words
 from classfair_registry.records import CellInfo
 from classfair_registry.tables import Entry, Table
 
@@ -32,4 +33,5 @@ def add_ranking_runs(results: Path, accuracies: list[list[float]]) -> list[CellI
 
 
 def rows_of(table: Table) -> dict[str, dict[str, Entry]]:
-    return {str(row["method"].text): dict(row) for row in table.rows}
+    """Return the rows by method, without marks."""
+    return {str(row["method"].text): dict(row) for row in in_words(table).rows}

@@ -52,7 +52,8 @@ def test_footnotes_say_what_a_number_alone_does_not(tmp_path, plugins) -> None:
     assert "2 rows are called same: they differ in settings, revision or code." in notes
     assert "Runs on different devices: H200 (1), a CPU (4)." in notes
     assert "Runs on different versions of torch: 2.13.0 (1), 2.14.1 (4)." in notes
-    assert len(notes) == 6
+    assert len(notes) == 7
+    assert notes[0].startswith("◆: Pareto set")
 
 
 def test_ranking_runs_that_are_still_missing_are_said(tmp_path, plugins) -> None:

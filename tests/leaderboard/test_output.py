@@ -13,6 +13,7 @@ from made_tables import ERM, LABEL, MR2, add_ranking_runs, fill
 from rich.console import Console
 
 from classfair_leaderboard import RANKINGS, Report, render_terminal, report, write
+from classfair_leaderboard.marks import in_words
 from classfair_registry.errors import UsageError
 from classfair_registry.tables import Column, Entry, Table
 
@@ -32,8 +33,11 @@ def test_adding_a_row_changes_no_other_row_by_a_byte(tmp_path, plugins, ranking)
 
 
 def files_of(told: Report, out, plugins) -> dict[str, list[str]]:
-    paths = write(told, out, plugins)
-    return {path.suffix[1:]: path.read_text().splitlines() for path in paths}
+    """Return the lines of the files by suffix. Marks compare rows, so they are said in words."""
+    said = dataclasses.replace(told, tables=tuple(in_words(table) for table in told.tables))
+    paths = write(said, out, plugins)
+    lines = {path.suffix[1:]: path.read_text().splitlines() for path in paths}
+    return lines | {"md": [line for line in lines["md"] if line.startswith("|")]}
 
 
 def test_the_headline_is_the_data_sets_and_both_are_in_the_csv(tmp_path, plugins) -> None:

@@ -149,7 +149,7 @@ def test_an_undefined_metric_is_in_no_mean(tmp_path, plugins) -> None:
 
 def test_a_row_is_the_same_without_erm_but_for_its_cost(tmp_path, plugins) -> None:
     fill(tmp_path, mr2=MR2)
-    (before,) = report(tmp_path, plugins).tables[0].rows
+    before = rows_of(report(tmp_path, plugins).tables[0])["MR2"]
     fill(tmp_path, erm=ERM)
     after = rows_of(report(tmp_path, plugins).tables[0])["MR2"]
     assert (before["cost"].mean, after["cost"].mean) == (None, 1.0)

@@ -168,4 +168,4 @@ def print_report(told: Report, *, json: bool) -> None:
     if json:
         print_json([dataclasses.asdict(table) for table in told.tables])
     else:
-        console().print(render_terminal(told.tables))
+        console().print(render_terminal((*told.tables, *told.ranks)))

@@ -41,7 +41,8 @@ def _heading(column: Column) -> str:
 def _cell(entry: Entry) -> str:
     mean, std = entry.rounded()
     text = f"{mean} ± {std}" if std else _plain(mean)
-    return f"**{text}**" if entry.bold and text else text
+    marked = f"**{text}**" if entry.bold and text else text
+    return f"{marked} {_plain(entry.mark)}" if entry.mark else marked
 
 
 def _plain(text: str) -> str:
