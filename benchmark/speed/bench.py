@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from classfair import machine
-from speed import engine, growth, losses, starts, steps
+from speed import engine, growth, loaders, losses, starts, steps
 from speed.figures import Result, Row, show, table
 from speed.measure import Effort
 
@@ -25,7 +25,7 @@ VERSION = 1
 
 def all_rows() -> list[Row]:
     """Return every row in the order of the table."""
-    return [row for part in (steps, losses, engine, starts, growth) for row in part.rows()]
+    return [row for part in (steps, losses, engine, loaders, starts, growth) for row in part.rows()]
 
 
 def chosen(rows: Sequence[Row], patterns: Sequence[str] | None) -> list[Row]:

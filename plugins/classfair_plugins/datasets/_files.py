@@ -198,7 +198,7 @@ def _rgb(image: Image.Image) -> npt.NDArray[np.uint8]:
         return _on_white(image)
     if image.mode not in _PLAIN:
         raise DataBad(f"pixels of mode {image.mode} are not known here")
-    return np.asarray(image.convert("RGB"))
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def _upper_bits(values: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
