@@ -375,6 +375,7 @@ def read_catalogue() -> dict[str, Any]:
         return {}
 
 
+@functools.cache
 def version() -> str:
     """Return the installed version of classfair."""
     return importlib.metadata.version("classfair")

@@ -87,8 +87,8 @@ def test_run_hands_on_cells_and_options_and_prints_the_leaderboard(
     assert (options.device, options.jobs_per_device, options.max_parallel) == ("cpu", 2, 3)
     assert (fake.given["minutes"], fake.given["allow_skips"]) == (5.0, True)
     assert fake.given["launcher"] == "local"
-    assert re.search(r"^ERM +50\.0 ± 0\.0 ", out, re.MULTILINE)
-    assert re.search(r"^STEEP \(slope 2\) +50\.0 ± 0\.0 ", out, re.MULTILINE)
+    assert re.search(r"^ERM ◆ +50\.0 ± 0\.0 ", out, re.MULTILINE)
+    assert re.search(r"^STEEP \(slope 2\) ◆ +50\.0 ± 0\.0 ", out, re.MULTILINE)
     assert "Toys." in out
     assert out.endswith("Results: r\n")
 
@@ -179,7 +179,7 @@ def test_a_mistake_ends_with_exit_code_2_before_anything_runs(
 def test_report_writes_markdown_and_csv(command: Commands, fake: Runner) -> None:
     command.out("run", "m.yaml", *TOY, "--results", "r")
     out = command.out("report", "r", "--out", "tables", *TOY)
-    assert re.search(r"^STEEP \(slope 2\) +50\.0 ± 0\.0 ", out, re.MULTILINE)
+    assert re.search(r"^STEEP \(slope 2\) ◆ +50\.0 ± 0\.0 ", out, re.MULTILINE)
     tables = command.folder / "tables"
     assert sorted(file.name for file in tables.iterdir()) == ["leaderboard.csv", "leaderboard.md"]
     assert "STEEP" in (tables / "leaderboard.md").read_text()
@@ -210,7 +210,7 @@ def test_a_real_run_trains_once_and_prints_the_same_table_again(tmp_path: Path) 
     assert "2 of 2 cells done" in first.stderr
     assert "2 of 2 cells are done already" in second.stderr
     for title in ("ERM", "Mine"):
-        assert re.search(rf"^{title} +\d\d\.\d ", first.stdout, re.MULTILINE)
+        assert re.search(rf"^{title}( ◆)? +\d\d\.\d ", first.stdout, re.MULTILINE)
     assert second.stdout == first.stdout
     assert "\x1b" not in first.stdout
     assert "Changed on the command line: epochs=1" in " ".join(first.stdout.split())
