@@ -178,7 +178,8 @@ def clothes(folder: Path, train=40, test=20, first=0, suffix="") -> Path:
 
 
 def with_counts(train: int, test: int):
-    manifest = dataclasses.replace(FASHION.manifest, counts={"train": train, "test": test})
+    counts = {"train": train, "test": test}
+    manifest = dataclasses.replace(FASHION.manifest, counts=counts, per_class={})
     return dataclasses.replace(FASHION, manifest=manifest)
 
 

@@ -156,6 +156,12 @@ def test_a_data_set_that_is_not_there_says_what_is_wanted_and_where_people_get_i
             call(None, settings)
 
 
+def test_the_readme_tells_where_the_files_of_each_data_set_lie():
+    text = (Path(cifar.__file__).parent / "README.md").read_text()
+    for name in SHIPPED:
+        assert f"| `{name}` |" in text
+
+
 def test_data_sets_import_quickly_without_heavy_packages():
     program = (
         "import sys\nfrom classfair_plugins.datasets import cifar, imagenet, flowers102\n"

@@ -57,6 +57,7 @@ MANIFEST = Manifest(
         "Ankle boot",
     ),
     counts={"train": 60_000, "test": 10_000},
+    per_class={"train": (6000, 6000), "test": (1000, 1000)},
     shape=(1, 28, 28),
     mean=(0.2860,),
     std=(0.3530,),
