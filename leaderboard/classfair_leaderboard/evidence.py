@@ -215,6 +215,14 @@ class Evidence:
         values = 100 * np.einsum("msn,sn->ms", self.answers.correct, by_seed)
         return Measure(values, by_seed.mean(0))
 
+    def class_weight(self, chosen: Floats) -> Floats:
+        """Return [N] image weights of the mean accuracy of classes with weights [K]."""
+        return weights.of_classes(self._label, chosen)
+
+    def linear(self, weight: Floats) -> Measure:
+        """Return the measure of weights [N] of the images in their own order."""
+        return self._linear(np.array([weight] * len(self.seeds)))
+
     def _statistic(self, statistic: Statistic) -> Measure:
         ascending = np.sort(self.answers.class_accuracy, axis=-1)
         return Measure(100 * statistic(ascending), statistic=statistic)

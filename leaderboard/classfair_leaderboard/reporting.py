@@ -31,11 +31,13 @@ class Report:
         tables: one a recipe and track.
         complaints: a line about each file that was left out, and why.
         ranks: mean ranks over recipes, one table a tier and track of several recipes.
+        paper: the paper's numbers and claims beside ours, if asked for.
     """
 
     tables: tuple[Table, ...]
     complaints: tuple[str, ...]
     ranks: tuple[Table, ...] = ()
+    paper: tuple[Table, ...] = ()
 
 
 def report(
@@ -138,7 +140,7 @@ def write(
 ) -> list[Path]:
     """Write ``leaderboard.md``, ``leaderboard.csv`` and return the files.
 
-    Ranks, which depend on all rows, have files of their own. All formats are rendered before the
+    Ranks and the paper's numbers have files of their own. All formats are rendered before the
     first file is touched, and each file is replaced whole.
 
     Args:
@@ -151,9 +153,13 @@ def write(
         UsageError: for an unknown format or a folder that cannot be written to.
     """
     specs = [plugins.get("reporters", name) for name in formats]
-    texts = {f"leaderboard{spec.suffix}": spec.render(told.tables) for spec in specs}
-    if told.ranks:
-        texts |= {f"ranks{spec.suffix}": spec.render(told.ranks) for spec in specs}
+    parts = {"leaderboard": told.tables, "ranks": told.ranks, "paper": told.paper}
+    texts = {
+        f"{name}{spec.suffix}": spec.render(tables)
+        for name, tables in parts.items()
+        for spec in specs
+        if tables or name == "leaderboard"
+    }
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

@@ -71,3 +71,15 @@ def test_a_record_left_out_is_named_on_standard_error(call, tmp_path) -> None:
     assert code == 0
     assert "MR2" in out
     assert f"{torn}: torn" in err
+
+
+def test_report_with_the_papers_numbers_and_claims(call, tmp_path) -> None:
+    fill(tmp_path / "r", erm=ERM, mr2=MR2)
+    code, out, err = call("report", tmp_path / "r", "--paper", "--out", tmp_path / "out")
+    assert code == 0, err
+    assert "The paper's claims" in out
+    text = (tmp_path / "out" / "paper.md").read_text()
+    assert "| MR2 raises hard |" in text
+    assert "not run" in text
+    code, out, _ = call("report", tmp_path / "r", "--paper", "--json")
+    assert [table["name"] for table in json.loads(out)][-1] == "claims"

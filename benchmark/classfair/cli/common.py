@@ -166,6 +166,6 @@ def print_report(told: Report, *, json: bool) -> None:
     from classfair_leaderboard import render_terminal
 
     if json:
-        print_json([dataclasses.asdict(table) for table in told.tables])
+        print_json([dataclasses.asdict(table) for table in (*told.tables, *told.paper)])
     else:
-        console().print(render_terminal((*told.tables, *told.ranks)))
+        console().print(render_terminal((*told.tables, *told.ranks, *told.paper)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,11 +75,15 @@ def report(
         list[str] | None,
         typer.Option("--metric", metavar="NAME", help="One more column; may be repeated."),
     ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Also the MR2 paper's numbers and claims beside ours.")
+    ] = False,
     plugin: PluginFiles = None,
     json: AsJson = False,
 ) -> None:
     """Print the leaderboards, and write leaderboard.md and leaderboard.csv with --out."""
     from classfair_leaderboard import write
+    from classfair_leaderboard.beside import paper_tables
 
     checked_folder(folder, "DIR")
     checked_ranking(ranking)
@@ -87,6 +92,8 @@ def report(
     for name in wanted:
         plugins.card("reporters", name, "--format")
     told = read_report(folder, plugins, experiment, ranking, metrics or ())
+    if paper:
+        told = dataclasses.replace(told, paper=paper_tables(folder, plugins, experiment))
     print_report(told, json=json)
     for file in write(told, out, plugins, wanted) if out else ():
         note(f"wrote {file}")
