@@ -338,11 +338,10 @@ def _per_class(view: _View, claim: Claim) -> Floats | None:
     if place is None:
         return None
     try:
-        found = [run.predictions() for run in view.rows[place].runs]
+        field = {"spread": "feature_spread", "norm": "vector_norm"}[claim.of]
+        values = np.array([run.per_class(field) for run in view.rows[place].runs])
     except ClassfairError:
         return None
-    field = {"spread": "feature_spread", "norm": "vector_norm"}[claim.of]
-    values = np.array([getattr(each, field) for each in found])
     return np.asarray(np.sqrt(values).mean(0) if claim.of == "spread" else values.mean(0))
 
 
@@ -387,6 +386,9 @@ _KINDS: Mapping[str, Callable[[_View, Claim], Answered]] = {
 }
 
 
+_KEYS = ("answer", "claim", "table", "evidence", "place")
+
+
 def to_table(findings: Sequence[Finding], claims: Sequence[Claim]) -> Table:
     """Return a table of all claims; those that no table has the rows for are ``not run``."""
     rows = []
@@ -398,9 +400,7 @@ def to_table(findings: Sequence[Finding], claims: Sequence[Claim]) -> Table:
     return Table(
         name="claims",
         title="The paper's claims",
-        columns=tuple(
-            Column(key, key, text=True) for key in ("claim", "place", "table", "answer", "evidence")
-        ),
+        columns=tuple(Column(key, key, text=True) for key in _KEYS),
         rows=tuple(rows),
         caption=(
             "Claims of the MR2 paper in each table that has the rows for them. Holds or fails: the "
@@ -411,6 +411,5 @@ def to_table(findings: Sequence[Finding], claims: Sequence[Claim]) -> Table:
 
 
 def _entries(claim: Claim, table: str, answer: str, evidence: str) -> Mapping[str, Entry]:
-    texts = (claim.text, claim.place, table, answer, evidence)
-    keys = ("claim", "place", "table", "answer", "evidence")
-    return {key: Entry(text=text) for key, text in zip(keys, texts, strict=True)}
+    texts = (answer, claim.text, table, evidence, claim.place)
+    return {key: Entry(text=text) for key, text in zip(_KEYS, texts, strict=True)}

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pydantic
 
 from classfair_leaderboard.answers import Answers, read_answers
+from classfair_leaderboard.archive import SUFFIX, About, Archived, load_archive
 from classfair_registry.errors import ClassfairError, UsageError
 from classfair_registry.files import digest, file_digest
 from classfair_registry.predictions import Floats, Predictions
@@ -32,12 +33,16 @@ class Run:
     """A finished cell: its record, and its predictions when they are asked for.
 
     Attributes:
-        folder: of the cell.
+        folder: of the cell; the cell's name behind that of the file for one of an archive.
         record: as it was read and checked.
+        kept: what an archive has of it.
+        about: whose archive that is.
     """
 
     folder: Path
     record: Record
+    kept: Archived | None = None
+    about: About | None = None
 
     @property
     def seed(self) -> int:
@@ -63,8 +68,10 @@ class Run:
         """Read the predictions; they are not kept.
 
         Raises:
-            ClassfairError: naming the file, if it cannot be read.
+            ClassfairError: naming the file, if it cannot be read or is an archive.
         """
+        if self.kept is not None:
+            raise ClassfairError(f"{self.folder}: an archive has no predictions")
         return Predictions.load(self.folder / PREDICTIONS)
 
     def answers(self) -> Answers:
@@ -73,25 +80,63 @@ class Run:
         Raises:
             ClassfairError: naming the file, if it cannot be read.
         """
-        return read_answers(self.folder / PREDICTIONS, len(self.record.class_count))
+        if self.kept is None:
+            return read_answers(self.folder / PREDICTIONS, len(self.record.class_count))
+        if self.kept.answers is None:
+            raise ClassfairError(f"{self.folder}: came without answers")
+        return self.kept.answers
+
+    def per_class(self, name: str) -> Floats:
+        """Return [K] values of the classes, NaN where there are none.
+
+        Args:
+            name: one of :data:`classfair_leaderboard.archive.PER_CLASS`.
+
+        Raises:
+            ClassfairError: naming the file, if it cannot be read.
+        """
+        if self.kept is None:
+            return np.asarray(getattr(self.predictions(), name), float)
+        return self.kept.classes.get(name, np.full(len(self.record.class_count), np.nan))
 
 
 def load(results: Path) -> tuple[list[Run], list[str]]:
-    """Return the finished runs of a results folder, sorted by folder, and the complaints.
+    """Return the finished runs of a results folder or archive, sorted, and the complaints.
+
+    A folder may hold archives besides cells.
 
     Raises:
-        UsageError: if there is no such folder.
+        UsageError: if there is no such folder or file.
     """
-    try:
-        folders = sorted(entry.name for entry in os.scandir(results) if entry.is_dir())
-    except OSError as error:
-        raise UsageError(f"{results}: no results folder ({error.strerror})") from error
-    paths = [results / name / "record.json" for name in folders if not name.startswith(".")]
+    paths = [results / name / "record.json" for name in _folders(results)]
     found = [_load_run(path) for path in paths]
     runs = [run for run in found if isinstance(run, Run)]
     complaints = [text for text in found if isinstance(text, str)]
+    for path in archives(results):
+        archive = load_archive(path)
+        complaints += archive.complaints
+        runs += [
+            Run(path / run.record.cell.folder, run.record, run, archive.about)
+            for run in archive.runs
+        ]
     kept, doubled = _newest(runs)
     return kept, complaints + doubled
+
+
+def archives(results: Path) -> list[Path]:
+    """Return the archives of a results folder, or the path itself if it is a file."""
+    return [results] if results.is_file() else sorted(results.glob(f"*{SUFFIX}"))
+
+
+def _folders(results: Path) -> list[str]:
+    """Return the names of the folders that may be cells."""
+    if results.is_file():
+        return []
+    try:
+        names = sorted(entry.name for entry in os.scandir(results) if entry.is_dir())
+    except OSError as error:
+        raise UsageError(f"{results}: no results folder ({error.strerror})") from error
+    return [name for name in names if not name.startswith(".")]
 
 
 def load_matrices(results: Path) -> tuple[dict[str, MatrixInfo], list[str]]:
@@ -102,7 +147,23 @@ def load_matrices(results: Path) -> tuple[dict[str, MatrixInfo], list[str]]:
             matrices[path.stem] = MatrixInfo.load(path)
         except ClassfairError as error:
             complaints.append(f"{error}; the matrix is left out")
+    for path in archives(results):
+        for matrix in load_archive(path).matrices:
+            before = matrices.get(matrix.name)
+            matrices[matrix.name] = joined(before, matrix) if before else matrix
     return matrices, complaints
+
+
+def joined(one: MatrixInfo, other: MatrixInfo) -> MatrixInfo:
+    """Return a matrix with the cells and notes of two of one name, each once."""
+    cells = {cell.key: cell for cell in (*other.cells, *one.cells)}
+    order = dict.fromkeys(cell.key for cell in (*one.cells, *other.cells))
+    return MatrixInfo(
+        name=one.name,
+        caption=one.caption or other.caption,
+        cells=[cells[key] for key in order],
+        skipped=list(dict.fromkeys((*one.skipped, *other.skipped))),
+    )
 
 
 def why_missing(results: Path, cell: CellInfo) -> str:

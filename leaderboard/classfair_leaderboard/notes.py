@@ -96,6 +96,7 @@ def footnotes(
         *_needs(rows, plugins),
         *_selected(rows),
         *_codes(rows),
+        *_givers(rows),
         *(_missing(name, row) for name, row in rows if row.missing),
         *_left_out(group, skipped),
         *_same_names(names),
@@ -191,6 +192,15 @@ def _codes(rows: Iterable[tuple[str, Row]]) -> Iterator[str]:
         if row.method.code is not None:
             where = row.method.plugin.rsplit("/", 1)[-1]
             yield f"{name}: a plugin outside this release ({where}, code {row.method.code[:8]})"
+
+
+def _givers(rows: Iterable[tuple[str, Row]]) -> Iterator[str]:
+    """Say whose results are not the suite's own, and how far they were checked."""
+    for name, row in rows:
+        told = {(run.about.by, run.about.trust, run.about.how) for run in row.runs if run.about}
+        for by, trust, how in sorted(told):
+            if by:
+                yield f"{name}: given by {by}; {trust}{f' ({how})' if how else ''}"
 
 
 def _missing(name: str, row: Row) -> str:

@@ -31,6 +31,7 @@ _FIRST = (
     Column("recipe_key", "recipe key", text=True, only="data"),
     Column("track", "track", text=True, only="data"),
     Column("protocol", "protocol", text=True, only="data"),
+    Column("trust", "trust", text=True, only="data"),
     Column("ranking", "ranking", text=True, only="data"),
     Column("ranking_hash", "ranking hash", text=True, only="data"),
 )
@@ -176,6 +177,7 @@ class TableMaker:
             "recipe_key": cell.recipe_key,
             "track": cell.track,
             "protocol": str(cell.protocol),
+            "trust": next((run.about.trust for run in row.runs if run.about), ""),
             "ranking": self._ranking,
             "ranking_hash": reference.hash if reference else "",
         }
@@ -203,20 +205,23 @@ class TableMaker:
         try:
             if not known.keys() >= set(GROUPS):
                 values |= zip(GROUPS, self._measured(run), strict=True)
-            values |= self._computed(run, [k for k in keys if k not in known and self._wanted(k)])
+            values |= self._computed(
+                run, [k for k in keys if k not in known and self._wanted(k, run)]
+            )
         except ClassfairError as error:
             place = "" if str(error).startswith(str(run.folder)) else f"{run.folder}: "
             self.complaints.append(f"{place}{error}")
         return values
 
-    def _wanted(self, name: str) -> bool:
+    def _wanted(self, name: str, run: Run) -> bool:
         """Whether a metric that the record does not hold is worth reading predictions for.
 
         Ranked metrics that nobody asked for are given under ``own`` alone, where records hold them.
+        An archive has no predictions.
         """
         if name in GROUPS or name not in self._cards or name in self._per_class:
             return False
-        return name in self._extra or not self._reranked(name)
+        return name in self._extra or (run.kept is None and not self._reranked(name))
 
     def _measured(self, run: Run) -> tuple[float, float, float, float]:
         return groups.measure(run, self._ranking, self._reference, self._splits)

@@ -26,7 +26,8 @@ def test_a_stale_file_is_named_by_the_check_and_then_written(
         text = (generate.ROOT / folder / "README.md").read_text()
         (tmp_path / folder / "README.md").write_text(text)
     shutil.copy(generate.ROOT / "README.md", tmp_path)
-    shutil.copytree(generate.ROOT / generate.RESULTS, tmp_path / generate.RESULTS)
+    shutil.copytree(generate.ROOT / "leaderboard" / "results", tmp_path / generate.RESULTS)
+    shutil.copy(generate.ROOT / "leaderboard" / "README.md", tmp_path / "leaderboard")
     (tmp_path / "pyproject.toml").touch()
     readme, catalogue = tmp_path / "registry" / "README.md", tmp_path / "catalogue.json"
     monkeypatch.setattr(generate, "ROOT", tmp_path)

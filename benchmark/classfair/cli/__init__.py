@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from classfair.cli import checking, comparing, data, listing, reading, running
+from classfair.cli import checking, comparing, data, keeping, listing, reading, running
 from classfair.cli.common import PluginFiles, remember_plugins
 from classfair_registry.errors import ClassfairError
 
@@ -26,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verbs in (running, reading, comparing, listing, data, checking):
+for verbs in (running, reading, comparing, listing, data, keeping, checking):
     verbs.add_to(app)
 
 

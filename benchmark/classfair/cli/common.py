@@ -96,6 +96,17 @@ def checked_folder(path: Path | None, option: str) -> Path | None:
     return path
 
 
+def checked_results(path: Path) -> Path:
+    """Return a results folder or an archive of results, which must exist.
+
+    Raises:
+        UsageError: if there is neither.
+    """
+    if not path.exists():
+        raise UsageError(f"DIR {path}: no such folder")
+    return path
+
+
 def note(text: str) -> None:
     """Print a line on standard error."""
     print(text, file=sys.stderr)

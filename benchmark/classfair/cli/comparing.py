@@ -13,8 +13,8 @@ from classfair.cli.common import (
     MatrixOption,
     PluginFiles,
     RankingOption,
-    checked_folder,
     checked_ranking,
+    checked_results,
     console,
     find_plugins,
     note,
@@ -42,7 +42,7 @@ def compare(
     from classfair_leaderboard import compare_table, render_terminal
     from classfair_leaderboard.compare import compare as compared
 
-    checked_folder(folder, "DIR")
+    checked_results(folder)
     checked_ranking(ranking)
     plugins = find_plugins(context, plugin)
     told, complaints = compared(folder, plugins, baseline, experiment, ranking)

@@ -18,6 +18,7 @@ from classfair.cli.common import (
     RankingOption,
     checked_folder,
     checked_ranking,
+    checked_results,
     console,
     find_plugins,
     note,
@@ -25,9 +26,11 @@ from classfair.cli.common import (
     print_report,
     read_report,
 )
+from classfair_registry.errors import ClassfairError
 
 if TYPE_CHECKING:
     from classfair.results import CellState, Results
+    from classfair_registry.manager import Plugins
     from classfair_registry.records import CellInfo
 
 _WATCH_SECONDS = 1.0
@@ -78,6 +81,9 @@ def report(
     paper: Annotated[
         bool, typer.Option("--paper", help="Also the MR2 paper's numbers and claims beside ours.")
     ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compute every metric anew and compare.")
+    ] = False,
     plugin: PluginFiles = None,
     json: AsJson = False,
 ) -> None:
@@ -85,7 +91,7 @@ def report(
     from classfair_leaderboard import write
     from classfair_leaderboard.beside import paper_tables
 
-    checked_folder(folder, "DIR")
+    checked_results(folder)
     checked_ranking(ranking)
     plugins = find_plugins(context, plugin)
     wanted = formats or ["markdown", "csv"]
@@ -97,6 +103,24 @@ def report(
     print_report(told, json=json)
     for file in write(told, out, plugins, wanted) if out else ():
         note(f"wrote {file}")
+    if verify:
+        _verify(folder, plugins)
+
+
+def _verify(folder: Path, plugins: Plugins) -> None:
+    """Compute the metrics of every run from its predictions.
+
+    Raises:
+        ClassfairError: if a recorded one is not that; each is named before.
+    """
+    from classfair_leaderboard.submit import verify
+
+    checked, wrong = verify(folder, plugins)
+    for text in wrong:
+        note(text)
+    if wrong:
+        raise ClassfairError(f"{folder}: {len(wrong)} values are not those of the predictions")
+    note(f"the metrics of {checked} runs are those of their predictions")
 
 
 def _told(results: Results, experiment: str | None) -> dict[str, Any]:
@@ -129,7 +153,6 @@ def _cell(results: Results, cell: CellInfo, state: CellState) -> dict[str, Any]:
 
 def _progress(folder: Path) -> dict[str, Any] | None:
     """Return how far a running cell is; None until it has said so."""
-    from classfair_registry.errors import ClassfairError
     from classfair_registry.records import Progress
 
     try:
