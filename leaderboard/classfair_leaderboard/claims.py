@@ -14,18 +14,14 @@ from typing import Any, Literal
 
 import numpy as np
 import yaml
-from scipy.special import stdtrit
 from scipy.stats import spearmanr
 
-from classfair_leaderboard import notes
-from classfair_leaderboard.aggregate import BASELINE, Group, Row
-from classfair_leaderboard.evidence import Evidence, Measure, common_seeds
-from classfair_leaderboard.groups import RankingName
+from classfair_leaderboard.aggregate import BASELINE, Group
 from classfair_leaderboard.intervals import LEVEL
 from classfair_leaderboard.published import matches
 from classfair_leaderboard.ranking import Ranking
-from classfair_leaderboard.reporting import find_reference
 from classfair_leaderboard.traces import third_curves
+from classfair_leaderboard.view import View, interval
 from classfair_registry.errors import ClassfairError
 from classfair_registry.manager import Plugins
 from classfair_registry.predictions import Floats
@@ -102,7 +98,7 @@ def check(
     claims: Sequence[Claim] | None = None,
 ) -> list[Finding]:
     """Return what each table says of each claim that it has the rows for, by claim."""
-    views = [_View(group, plugins, frozen) for group in groups if group.cell.track == "default"]
+    views = [View(group, plugins, frozen) for group in groups if group.cell.track == "default"]
     found = []
     for claim in load_claims() if claims is None else claims:
         where = ";".join(f"{key}={value}" for key, value in claim.where.items())
@@ -118,79 +114,6 @@ def check(
 Answered = tuple[Answer, str] | None
 
 
-class _View:
-    """One table, ready to be asked."""
-
-    def __init__(self, group: Group, plugins: Plugins, frozen: Mapping[str, Ranking]) -> None:
-        self.group, self._plugins = group, plugins
-        self.reference = find_reference(group, frozen)
-        self.ranking: RankingName = "reference_crossfit" if self.reference else "own"
-        seeds = common_seeds(group.rows)
-        self.evidence = Evidence(group, seeds, self.reference)
-
-    @property
-    def rows(self) -> list[Row]:
-        """Those that take part."""
-        return self.evidence.rows
-
-    def name(self, place: int) -> str:
-        """Return what a row is called."""
-        return notes.row_name(self.rows[place], self._plugins)
-
-    def row(self, method: str, settings: Mapping[str, Any] | None) -> int | None:
-        """Return the place of a method's row: with these settings, else with the default ones."""
-        defaults = self.defaults(method)
-        found = [place for place, row in enumerate(self.rows) if row.method.name == method]
-        if settings is None:
-            plain = [i for i in found if self.rows[i].method.settings == defaults]
-            named = [i for i in found if self.rows[i].method.label == method]
-            return next(iter(plain or named), None)
-        wanted = {**defaults, **settings}
-        exact = [i for i in found if self.rows[i].method.settings == wanted]
-        return next(iter(exact or self._with(found, settings)), None)
-
-    def _with(self, places: Sequence[int], settings: Mapping[str, Any]) -> list[int]:
-        return [
-            i
-            for i in places
-            if all(self.rows[i].method.settings.get(key) == v for key, v in settings.items())
-        ]
-
-    def defaults(self, method: str) -> dict[str, Any]:
-        """Return the default settings of a method, nothing if it is not installed."""
-        card = notes.find_card(self._plugins, "methods", method)
-        return {setting.name: setting.default for setting in card.settings} if card else {}
-
-    def measure(self, metric: str) -> Measure | None:
-        """Return a metric of all rows; recorded ones vary with seeds alone."""
-        try:
-            return self.evidence.measure(metric, self.ranking)
-        except KeyError:
-            values = [[run.record.metrics.get(metric) for run in row.runs] for row in self.rows]
-        if any(value is None for row in values for value in row):
-            return None
-        return Measure(np.array(values, float))
-
-    def bounds(
-        self, measure: Measure, place: int, baseline: int
-    ) -> tuple[float, float, float] | None:
-        """Return mean, lower and upper bound of a difference, or None without an interval."""
-        found = self.evidence.differences(measure, baseline)
-        if found.kind:
-            return found.mean[place], found.low[place], found.high[place]
-        return interval(found.by_seed[place])
-
-
-def interval(values: Floats) -> tuple[float, float, float] | None:
-    """Return mean and bounds by t of one value a seed, or None below two finite ones."""
-    if len(values) < 2 or not np.isfinite(values).all():
-        return None
-    mean = float(values.mean())
-    half = float(stdtrit(len(values) - 1, (1 + LEVEL) / 2)) * float(values.std(ddof=1))
-    half /= math.sqrt(len(values))
-    return mean, mean - half, mean + half
-
-
 def _said(bounds: tuple[float, float, float]) -> str:
     return "{:+.3g} [{:+.3g}, {:+.3g}]".format(*bounds)
 
@@ -201,23 +124,23 @@ def _side(bounds: tuple[float, float, float], sign: int = 1, above: float = 0.0)
     return "holds" if low > above else "fails" if high < above else "undecided"
 
 
-def _pair(view: _View, claim: Claim) -> tuple[int, int] | None:
+def _pair(view: View, claim: Claim) -> tuple[int, int] | None:
     place = view.row(claim.method, claim.settings)
     baseline = view.row(str(claim.against["method"]), claim.against.get("settings"))
     return None if place is None or baseline is None or place == baseline else (place, baseline)
 
 
-def _difference(view: _View, claim: Claim) -> tuple[float, float, float] | None:
+def _difference(view: View, claim: Claim) -> tuple[float, float, float] | None:
     pair, measure = _pair(view, claim), view.measure(claim.metric) if view.rows else None
     return view.bounds(measure, *pair) if pair and measure is not None else None
 
 
-def _gain(view: _View, claim: Claim) -> Answered:
+def _gain(view: View, claim: Claim) -> Answered:
     bounds = _difference(view, claim)
     return bounds and (_side(bounds, claim.sign, claim.above), _said(bounds))
 
 
-def _equal(view: _View, claim: Claim) -> Answered:
+def _equal(view: View, claim: Claim) -> Answered:
     bounds = _difference(view, claim)
     if bounds is None:
         return None
@@ -227,7 +150,7 @@ def _equal(view: _View, claim: Claim) -> Answered:
     return "fails" if outside else "undecided", _said(bounds)
 
 
-def _best(view: _View, claim: Claim) -> Answered:
+def _best(view: View, claim: Claim) -> Answered:
     place = view.row(claim.method, claim.settings)
     measure = view.measure(claim.metric) if view.rows else None
     if place is None or measure is None or len({row.method.name for row in view.rows}) < 3:
@@ -246,7 +169,7 @@ def _best(view: _View, claim: Claim) -> Answered:
     return "holds", f"better than all {len(others)}"
 
 
-def _sweep(view: _View, claim: Claim) -> list[tuple[float, int]]:
+def _sweep(view: View, claim: Claim) -> list[tuple[float, int]]:
     """Return (value, place) of the method's rows that differ from each other in one setting."""
     rows: dict[str, list[tuple[float, int]]] = {}
     for place, row in enumerate(view.rows):
@@ -259,7 +182,7 @@ def _sweep(view: _View, claim: Claim) -> list[tuple[float, int]]:
     return sorted(longest[0]) if longest else []
 
 
-def _setting(view: _View, claim: Claim) -> Answered:
+def _setting(view: View, claim: Claim) -> Answered:
     sweep = _sweep(view, claim)
     measure = view.measure(claim.metric) if len(sweep) > 2 else None
     if measure is None:
@@ -279,7 +202,7 @@ def _setting(view: _View, claim: Claim) -> Answered:
     return answer, f"best {best:g} ({values})"
 
 
-def _every(view: _View, claim: Claim) -> Answered:
+def _every(view: View, claim: Claim) -> Answered:
     baseline = view.row(BASELINE, None)
     sweep = [(v, i) for v, i in _sweep(view, claim) if v in claim.values]
     measure = view.measure(claim.metric) if len(sweep) > 1 and baseline is not None else None
@@ -293,7 +216,7 @@ def _every(view: _View, claim: Claim) -> Answered:
     return "holds" if all(a == "holds" for a in answers) else "undecided", said
 
 
-def _classes(view: _View, claim: Claim) -> Answered:
+def _classes(view: View, claim: Claim) -> Answered:
     pair = _pair(view, claim)
     if pair is None:
         return None
@@ -306,13 +229,13 @@ def _classes(view: _View, claim: Claim) -> Answered:
     return bounds and (_side(bounds), f"more than the others by {_said(bounds)}")
 
 
-def _rank(view: _View, claim: Claim) -> Answered:
+def _rank(view: View, claim: Claim) -> Answered:
     values = _per_class(view, claim)
     if values is None:
         return None
     place = view.row(claim.method, claim.settings)
     assert place is not None
-    accuracy = np.mean([run.accuracy for run in view.rows[place].runs], axis=0)
+    accuracy = view.accuracy(place)
     usable = np.isfinite(values) & np.isfinite(accuracy)
     if usable.sum() < 4:
         return None
@@ -324,7 +247,7 @@ def _rank(view: _View, claim: Claim) -> Answered:
     return "holds" if rho * claim.sign > 0 else "fails", said
 
 
-def _even(view: _View, claim: Claim) -> Answered:
+def _even(view: View, claim: Claim) -> Answered:
     values = _per_class(view, claim)
     if values is None or not np.isfinite(values).all():
         return None
@@ -332,20 +255,15 @@ def _even(view: _View, claim: Claim) -> Answered:
     return "holds" if variation < claim.margin else "fails", f"varies by {variation:.1%}"
 
 
-def _per_class(view: _View, claim: Claim) -> Floats | None:
+def _per_class(view: View, claim: Claim) -> Floats | None:
     """Return [K] means over seeds of a quantity of the classes, NaN where it is not defined."""
     place = view.row(claim.method, claim.settings)
     if place is None:
         return None
-    try:
-        field = {"spread": "feature_spread", "norm": "vector_norm"}[claim.of]
-        values = np.array([run.per_class(field) for run in view.rows[place].runs])
-    except ClassfairError:
-        return None
-    return np.asarray(np.sqrt(values).mean(0) if claim.of == "spread" else values.mean(0))
+    return view.per_class(place, claim.of)
 
 
-def _widens(view: _View, claim: Claim) -> Answered:
+def _widens(view: View, claim: Claim) -> Answered:
     place = view.row(claim.method, claim.settings)
     curves = _curves(view, place, claim.of) if place is not None else None
     if curves is None:
@@ -355,7 +273,7 @@ def _widens(view: _View, claim: Claim) -> Answered:
     return bounds and (_side(bounds), f"last quarter minus first: {_said(bounds)}")
 
 
-def _narrower(view: _View, claim: Claim) -> Answered:
+def _narrower(view: View, claim: Claim) -> Answered:
     pair = _pair(view, claim)
     curves = [_curves(view, place, claim.of) for place in pair] if pair else []
     if len(curves) < 2 or curves[0] is None or curves[1] is None:
@@ -364,7 +282,7 @@ def _narrower(view: _View, claim: Claim) -> Answered:
     return bounds and (_side(bounds, -1), f"difference of the gaps at the end: {_said(bounds)}")
 
 
-def _curves(view: _View, place: int, of: str) -> Floats | None:
+def _curves(view: View, place: int, of: str) -> Floats | None:
     """Return [seeds, points] of the hard third's minus the easy third's."""
     found = [third_curves(run, of, view.reference) for run in view.rows[place].runs]
     if any(each is None for each in found):
@@ -372,7 +290,7 @@ def _curves(view: _View, place: int, of: str) -> Floats | None:
     return np.array([each.values[2] - each.values[0] for each in found if each is not None])
 
 
-_KINDS: Mapping[str, Callable[[_View, Claim], Answered]] = {
+_KINDS: Mapping[str, Callable[[View, Claim], Answered]] = {
     "gain": _gain,
     "equal": _equal,
     "best": _best,
