@@ -6,7 +6,7 @@ from pathlib import Path
 
 from classfair_leaderboard import claims, published
 from classfair_leaderboard.ranking import FROZEN
-from classfair_leaderboard.reporting import read
+from classfair_leaderboard.reporting import Found, read
 from classfair_registry.manager import Plugins
 from classfair_registry.records import MatrixInfo
 from classfair_registry.tables import Table
@@ -23,7 +23,11 @@ def paper_tables(
 
     Args, raises: see :func:`classfair_leaderboard.reporting.report`.
     """
-    found = read(results, matrix, frozen)
+    return paper_tables_of(read(results, matrix, frozen), plugins)
+
+
+def paper_tables_of(found: Found, plugins: Plugins) -> tuple[Table, ...]:
+    """Return the same for what was read."""
     told = claims.load_claims()
     findings = claims.check(found.groups, plugins, found.frozen, told)
     verdicts = published.beside(found.groups, plugins)

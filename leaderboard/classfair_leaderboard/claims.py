@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 import yaml
-from scipy.stats import spearmanr
 
 from classfair_leaderboard.aggregate import BASELINE, Group
 from classfair_leaderboard.intervals import LEVEL
@@ -230,6 +229,8 @@ def _classes(view: View, claim: Claim) -> Answered:
 
 
 def _rank(view: View, claim: Claim) -> Answered:
+    from scipy.stats import spearmanr  # Takes most of a second, which a report does not need.
+
     values = _per_class(view, claim)
     if values is None:
         return None

@@ -10,16 +10,16 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from classfair_leaderboard import notes
 from classfair_leaderboard.aggregate import BASELINE, Group, Row
 from classfair_leaderboard.evidence import DRAWS, Differences, Evidence, Measure
-from classfair_leaderboard.groups import GROUPS, RANKINGS, RankingName, Reference
+from classfair_leaderboard.groups import GROUPS, RankingName, Reference
 from classfair_leaderboard.ranking import FROZEN
-from classfair_leaderboard.reporting import find_reference, read
+from classfair_leaderboard.reporting import Found, check_ranking, find_reference, read
 from classfair_registry.errors import UsageError, near
 from classfair_registry.manager import Plugins
 from classfair_registry.predictions import Floats
@@ -163,24 +163,38 @@ def compare(
     Raises:
         UsageError: for a ranking, matrix or folder that there is not, or a baseline in no table.
     """
-    if ranking is not None and ranking not in RANKINGS:
-        raise UsageError(f"no ranking {ranking!r}{near(ranking, RANKINGS)}")
+    check_ranking(ranking)
     found = read(results, matrix, frozen)
-    complaints = list(found.complaints)
-    told, names = [], set()
-    for group in found.groups:
-        names |= {name for row in group.rows for name in (row.method.name, row.method.label)}
-        place = find_row(group, baseline)
-        if place is None:
-            continue
-        reference = find_reference(group, found.frozen)
-        picked: Any = ranking or (PRIMARY if reference else "own")
-        one = Comparer(group, plugins, place, reference, picked, draws)
-        told.append(one.comparison())
-        complaints += one.complaints
-    if not told and names:
+    told, complaints = compare_of(found, plugins, baseline, ranking, draws)
+    rows = [row for group in found.groups for row in group.rows]
+    if not told and rows:
+        names = {name for row in rows for name in (row.method.name, row.method.label)}
         raise UsageError(f"--baseline: no row of {baseline!r}{near(baseline, names)}")
-    return tuple(told), tuple(dict.fromkeys(complaints))
+    return told, tuple(dict.fromkeys((*found.complaints, *complaints)))
+
+
+def compare_of(
+    found: Found,
+    plugins: Plugins,
+    baseline: str = BASELINE,
+    ranking: str | None = None,
+    draws: int = DRAWS,
+) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
+    """Compare what was read; a table without the baseline is passed over.
+
+    Args: see :func:`compare`.
+    """
+    told: list[Comparison] = []
+    complaints: list[str] = []
+    for group in found.groups:
+        place = find_row(group, baseline)
+        if place is not None:
+            reference = find_reference(group, found.frozen)
+            picked = cast("RankingName", ranking or (PRIMARY if reference else "own"))
+            one = Comparer(group, plugins, place, reference, picked, draws)
+            told.append(one.comparison())
+            complaints += one.complaints
+    return tuple(told), tuple(complaints)
 
 
 def find_row(group: Group, name: str) -> int | None:

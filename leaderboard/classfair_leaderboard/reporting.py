@@ -67,11 +67,25 @@ def report(
         UsageError: for an unknown matrix, ranking or metric, or if there is no such folder.
         ClassfairError: if the matrix's file cannot be read.
     """
-    if ranking is not None and ranking not in RANKINGS:
-        raise UsageError(f"no ranking {ranking!r}{near(ranking, RANKINGS)}")
+    check_ranking(ranking)
     for name in set(metrics) - {effective.NAME}:
         plugins.card("metrics", name)
-    found = read(results, matrix, frozen)
+    return report_of(read(results, matrix, frozen), plugins, ranking, metrics)
+
+
+def check_ranking(name: str | None) -> None:
+    """Raise UsageError for a ranking that there is not."""
+    if name is not None and name not in RANKINGS:
+        raise UsageError(f"no ranking {name!r}{near(name, RANKINGS)}")
+
+
+def report_of(
+    found: Found, plugins: Plugins, ranking: str | None = None, metrics: Sequence[str] = ()
+) -> Report:
+    """Return the leaderboards of what was read.
+
+    Args, raises: see :func:`report`.
+    """
     makers = list(_makers(found, plugins, ranking, metrics))
     _draw_lines(makers)
     skipped = list(dict.fromkeys(note for info in found.matrices for note in info.skipped))
@@ -90,7 +104,7 @@ def _makers(
 ) -> Iterator[TableMaker]:
     for part in found.groups:
         reference = find_reference(part, found.frozen)
-        yield TableMaker(part, plugins, _pick(ranking, reference), reference, metrics)
+        yield TableMaker(part, plugins, pick(ranking, reference), reference, metrics)
 
 
 def _draw_lines(makers: Sequence[TableMaker]) -> None:
@@ -180,7 +194,8 @@ def find_reference(part: Group, frozen: Mapping[str, Ranking]) -> Reference | No
     return groups.local(part.baseline.runs) if part.baseline else None
 
 
-def _pick(asked: str | None, reference: Reference | None) -> RankingName:
+def pick(asked: str | None, reference: Reference | None) -> RankingName:
+    """Return the ranking that was asked for, or the default one."""
     if asked is not None:
         return cast("RankingName", asked)
     return "reference" if reference and reference.kind != "local" else "own"

@@ -176,12 +176,14 @@ def test_a_mistake_ends_with_exit_code_2_before_anything_runs(
     assert fake.matrix is None
 
 
-def test_report_writes_markdown_and_csv(command: Commands, fake: Runner) -> None:
+def test_report_writes_markdown_csv_latex_and_the_page(command: Commands, fake: Runner) -> None:
     command.out("run", "m.yaml", *TOY, "--results", "r")
     out = command.out("report", "r", "--out", "tables", *TOY)
     assert re.search(r"^STEEP \(slope 2\) ◆ +50\.0 ± 0\.0 ", out, re.MULTILINE)
     tables = command.folder / "tables"
-    assert sorted(file.name for file in tables.iterdir()) == ["leaderboard.csv", "leaderboard.md"]
+    files = {file.name for file in tables.iterdir()} - {"figures"}
+    assert files == {"leaderboard.csv", "leaderboard.md", "leaderboard.tex", "index.html"}
+    assert "STEEP" in (tables / "index.html").read_text()
     assert "STEEP" in (tables / "leaderboard.md").read_text()
     assert "STEEP" in (tables / "leaderboard.csv").read_text()
     told = command.json("report", "r", "--experiment", "toys", *TOY)

@@ -30,6 +30,7 @@ from classfair_registry.errors import ClassfairError
 
 if TYPE_CHECKING:
     from classfair.results import CellState, Results
+    from classfair_leaderboard import Report
     from classfair_registry.manager import Plugins
     from classfair_registry.records import CellInfo
 
@@ -87,24 +88,42 @@ def report(
     plugin: PluginFiles = None,
     json: AsJson = False,
 ) -> None:
-    """Print the leaderboards, and write leaderboard.md and leaderboard.csv with --out."""
-    from classfair_leaderboard import write
-    from classfair_leaderboard.beside import paper_tables
-
+    """Print the leaderboards; with --out write them as Markdown, CSV, LaTeX and as a page."""
     checked_results(folder)
     checked_ranking(ranking)
     plugins = find_plugins(context, plugin)
-    wanted = formats or ["markdown", "csv"]
-    for name in wanted:
+    for name in formats or ():
         plugins.card("reporters", name, "--format")
     told = read_report(folder, plugins, experiment, ranking, metrics or ())
     if paper:
+        from classfair_leaderboard.beside import paper_tables
+
         told = dataclasses.replace(told, paper=paper_tables(folder, plugins, experiment))
     print_report(told, json=json)
-    for file in write(told, out, plugins, wanted) if out else ():
-        note(f"wrote {file}")
+    if out is not None:
+        _write(told, folder, out, plugins, experiment, ranking, formats)
     if verify:
         _verify(folder, plugins)
+
+
+def _write(
+    told: Report,
+    folder: Path,
+    out: Path,
+    plugins: Plugins,
+    experiment: str | None,
+    ranking: str | None,
+    formats: list[str] | None,
+) -> None:
+    """Write the formats that are asked for, or the usual ones and the page."""
+    from classfair_leaderboard import page, write
+    from classfair_leaderboard.reporting import read
+
+    files = write(told, out, plugins, formats or ["markdown", "csv", "latex"])
+    if not formats:
+        files += page.write_page(read(folder, experiment), plugins, out, ranking)
+    for file in files:
+        note(f"wrote {file}")
 
 
 def _verify(folder: Path, plugins: Plugins) -> None:

@@ -17,6 +17,7 @@ from classfair_leaderboard.figures.style import (
     lines,
     named,
     plain,
+    short,
     some_rows,
 )
 from classfair_leaderboard.view import View
@@ -118,20 +119,22 @@ def dumbbell(view: View) -> Iterator[Drawing]:
     with drawing(5.6, 1.2 + 0.19 * len(shown)) as (figure, (axes,)):
         rows = np.arange(len(shown))
         axes.hlines(rows, base[shown], mine[shown], color="#BBBBBB", lw=2.2, zorder=1)
-        axes.scatter(base[shown], rows, 26, ERM_COLOUR, label=plain(view.name(erm)), zorder=2)
+        axes.scatter(base[shown], rows, 26, ERM_COLOUR, label=short(view.name(erm)), zorder=2)
         axes.scatter(
             mine[shown],
             rows,
             26,
             METHOD_COLOUR,
             marker="D",
-            label=plain(view.name(method)),
+            label=short(view.name(method)),
             zorder=2,
         )
-        axes.set_yticks(rows, [plain(names[k]) for k in shown])
+        axes.set_yticks(rows, [short(names[k]) for k in shown])
         axes.set_ylim(-0.7, len(shown) - 0.3)
         axes.set(xlabel="accuracy, %")
-        axes.set_title(plain(f"{view.name(method)} against {view.name(erm)}, {view.group.title}"))
+        axes.set_title(
+            plain(f"{view.name(method)} against {view.name(erm)}, {view.group.title}", 60)
+        )
         legend_below(axes)
         left = len(base) - len(shown)
         note = f" {left} classes that differ less are left out." if left else ""

@@ -23,6 +23,7 @@ from classfair_leaderboard.figures.style import (
     legend_below,
     named,
     plain,
+    short,
     some_rows,
 )
 from classfair_leaderboard.view import View
@@ -52,9 +53,9 @@ def gains(views: Sequence[View]) -> Iterator[Drawing]:
             axes.bar(x, mean, 0.18, color=colours[metric], label=metric)
             axes.errorbar(x, mean, whiskers, fmt="none", ecolor="#333333", lw=0.8, capsize=2)
         axes.axhline(0, color="black", lw=0.8)
-        axes.set_xticks(range(len(bars)), [plain(_wrapped(view.group.title)) for view, *_ in bars])
+        axes.set_xticks(range(len(bars)), [short(_wrapped(view.group.title)) for view, *_ in bars])
         axes.set(ylabel="gain over ERM, points")
-        axes.set_title(plain(title))
+        axes.set_title(plain(title, 60))
         legend_below(axes)
         yield Drawing(
             "gains",
@@ -100,7 +101,7 @@ def margins(view: View) -> Iterator[Drawing]:
         axes.hlines(rows, np.min(values, 1), np.max(values, 1), color="#CCCCCC", lw=2, zorder=1)
         for third, column in zip(THIRDS, np.array(values).T, strict=True):
             axes.scatter(column, rows, 24, THIRD_COLOURS[third], label=third, zorder=2)
-        axes.set_yticks(rows, [plain(view.name(i)) for i in range(len(values))])
+        axes.set_yticks(rows, [short(view.name(i)) for i in range(len(values))])
         axes.set(xlabel="p(label) minus the largest other p")
         axes.set_title(plain(f"Output margins by third, {view.group.title}"))
         legend_below(axes)
@@ -144,7 +145,7 @@ def _label(axes: Axes, view: View, overall: Measure, hard: Measure) -> None:
     wanted = (means[:, 1] - low) / (high - low)
     for i, height in enumerate(_spaced(wanted, 0.055)):
         axes.annotate(
-            plain(view.name(i)),
+            short(view.name(i)),
             tuple(means[i]),
             xytext=(1.03, height),
             textcoords="axes fraction",
@@ -218,7 +219,7 @@ def _sweep(view: View, method: str, setting: str, points: list[tuple[float, int]
             axes.errorbar(values, rows.mean(1), spread, fmt="o-", color=METHOD_COLOUR, capsize=2)
             if erm is not None:
                 axes.axhline(measure.values[erm].mean(), color=ERM_COLOUR, lw=0.9, ls="--")
-            axes.set(xlabel=plain(setting), ylabel=f"{metric}, %")
+            axes.set(xlabel=short(setting), ylabel=f"{metric}, %")
         title = f"{setting} of {method} on {view.group.title}"
         figure.suptitle(plain(title), fontsize=10)
         return Drawing(

@@ -99,9 +99,20 @@ def named(view: View, *parts: str) -> str:
     return "--".join([slug(view.group.cell.recipe_name), view.group.cell.recipe_key[:8], *parts])
 
 
-def plain(text: str) -> str:
-    """Return text that matplotlib shows as it is: a dollar sign begins no formula."""
-    return "".join(char if char.isprintable() else " " for char in text).replace("$", r"\$")
+def plain(text: str, most: int = 200) -> str:
+    """Return text that matplotlib shows as it is, on one line: a dollar sign begins no formula.
+
+    Args:
+        text: any.
+        most: characters that are kept.
+    """
+    short = text if len(text) <= most else f"{text[: most - 1]}…"
+    return "".join(char if char.isprintable() else " " for char in short).replace("$", r"\$")
+
+
+def short(text: str) -> str:
+    """Return the same, no longer than a label of a line or an axis may be."""
+    return plain(text, 36)
 
 
 def chosen(view: View) -> tuple[int | None, int | None]:
@@ -138,14 +149,14 @@ def lines(view: View, axes: Axes, values: Sequence[tuple[int, Floats]]) -> None:
     for place, line in values:
         special = place in colours
         grey += not special
-        label = plain(view.name(place)) if special else "other methods" if grey == 1 else None
+        text = short(view.name(place)) if special else "other methods" if grey == 1 else None
         axes.plot(
             range(1, len(line) + 1),
             line,
             color=colours.get(place, OTHER_COLOUR),
             lw=1.8 if special else 0.7,
             zorder=3 if special else 2,
-            label=label,
+            label=text,
         )
     legend_below(axes)
 

@@ -15,6 +15,7 @@ from classfair_leaderboard.figures.style import (
     legend_below,
     named,
     plain,
+    short,
 )
 from classfair_leaderboard.traces import third_curves
 from classfair_leaderboard.view import View
@@ -34,7 +35,7 @@ def evolution(view: View) -> Iterator[Drawing]:
         for axes, (place, (done, values)) in zip(every, found.items(), strict=True):
             for third, line in zip(THIRDS, values, strict=True):
                 axes.plot(100 * done, line, color=THIRD_COLOURS[third], label=third)
-            axes.set(xlabel="training done, %", title=plain(view.name(place)))
+            axes.set(xlabel="training done, %", title=short(view.name(place)))
             axes.set_ylim(0, 1.05 * max(float(v.max()) for _, v in found.values()))
         every[0].set(ylabel="||s||")
         legend_below(every[0])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from classfair_leaderboard.figures.style import Drawing, Skip, chosen, drawing, named, plain
+from classfair_leaderboard.figures.style import Drawing, Skip, chosen, drawing, named, plain, short
 from classfair_leaderboard.load import Run
 from classfair_leaderboard.view import View
 from classfair_registry.errors import ClassfairError
@@ -35,8 +35,8 @@ def hard_classes(view: View) -> Iterator[Drawing]:
             points, kinds = _embedded(features, label, hardest)
             for k in hardest:
                 x, y = points[kinds == k].T
-                axes.scatter(x, y, 6, label=plain(names[k]), lw=0)
-            axes.set(xticks=[], yticks=[], title=plain(view.name(place)))
+                axes.scatter(x, y, 6, label=short(names[k]), lw=0)
+            axes.set(xticks=[], yticks=[], title=short(view.name(place)))
         figure.legend(*every[0].get_legend_handles_labels(), loc="outside right", fontsize=7)
         figure.suptitle(plain(f"Features of hard classes, {view.group.title}"), fontsize=10)
         yield Drawing(
